@@ -213,6 +213,7 @@ def test_the_comparison_with_a_gpu_would_see_that_nothing_is_drawn(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("defense", ["", "iso", "noise", "max_norm", "alibi", "mid"])
 def test_no_step_waits_on_a_gpu(defense: str, tasks: dict[int, Any]) -> None:
     """By CUDA's own count of synchronisations, in steps of training only."""

@@ -53,6 +53,7 @@ def test_a_capture_that_fails_leaves_no_trace(seen: list[Captured]) -> None:
     assert seen[-1].replays > 0
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 def test_no_replayed_step_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """By CUDA's own count of synchronisations, after the captures of both shapes."""
     batches = Federation.batches

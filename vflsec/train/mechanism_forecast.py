@@ -23,6 +23,8 @@ from vflsec.train.label_stages import find_staged_policy
 from vflsec.train.loop import build_judges, predict
 
 RARE = 1e-6
+SLOW = 1.0
+"""Processor seconds from which a first step is timed itself, not a further one."""
 
 
 class _Expected:
@@ -78,12 +80,12 @@ class _Expected:
         return Uses(counted=round(float((self.sure + self.drawn).max())))
 
 
-def _seconds(step: Callable[[], object]) -> float:
-    """Processor seconds of a step on one thread: the least of three, of one where it is slow."""
+def _seconds(step: Callable[[], object], most: int = 3) -> float:
+    """Processor seconds of a step on one thread: the least of `most`, of one where it is slow."""
     before, least = torch.get_num_threads(), math.inf
     torch.set_num_threads(1)
     try:
-        for _ in range(3):
+        for _ in range(most):
             start = time.process_time()
             step()
             least = min(least, time.process_time() - start)
@@ -108,7 +110,8 @@ def take_first_steps(
         algorithm: its modules are built.
         fed: the cohort, not trained.
         timed: gets, for each pass, how many steps there will be and the processor seconds of a
-            further one; unless a policy counts its uses, which a further step would change.
+            further one, of the first where it is :data:`SLOW`; unless a policy counts its uses,
+            which a further step would change.
     """
     bound = [(b.policy, b.own.uses) for p in fed.parties.values() for b in p.bindings]
     expected = [(policy, _Expected(c)) for policy, c in bound if c is not None]
@@ -140,16 +143,17 @@ def _take_step(
     every: Sequence[_Expected],
     timed: list[tuple[int, float]] | None,
 ) -> None:
-    """The first step of a pass, if it has a batch; a further one is timed where nothing counts."""
+    """The first step of a pass, if it has a batch; where nothing counts, what a step takes."""
     fed.batch = next(iter(fed.batches(walk)), None)
     if fed.batch is None:
         return
-    walk.step(fed.batch)
+    step = partial(walk.step, fed.batch)
+    took = _seconds(step, most=1)
     for e in every:
         e.step(phase, walk, fed.batch)
     if timed is not None and not every:
         count = math.ceil(walk.rows.shape[1] / walk.batch_size)
-        timed.append((phase.epochs * count, _seconds(partial(walk.step, fed.batch))))
+        timed.append((phase.epochs * count, took if took > SLOW else _seconds(step)))
 
 
 def _evaluate(
