@@ -442,10 +442,10 @@ def test_a_parameter_without_default(install: Install) -> None:
 def test_unknown_name_suggests_the_nearest(known: Registry) -> None:
     with pytest.raises(ConfigError) as caught:
         known.create("thin")
-    assert str(caught.value) == ("unknown attack 'thin'. Did you mean 'thing'? Registered: thing.")
+    assert str(caught.value) == ("unknown attack 'thin'. Did you mean 'thing'? There are: thing.")
     with pytest.raises(ConfigError) as caught:
         known.create("zzz")
-    assert str(caught.value) == "unknown attack 'zzz'. Registered: thing."
+    assert str(caught.value) == "unknown attack 'zzz'. There are: thing."
 
 
 def test_unknown_name_may_be_near_an_alias(plugin: Path) -> None:

@@ -153,8 +153,8 @@ def _check_component(
         what = "used" if isinstance(error, ConfigError) else "imported"
         rule = f"cannot be {what}: {error}"
         if isinstance(error, ConfigError) and name not in names:
-            hint = f"{check.nearest(name, names)} Registered: {', '.join(names) or 'none'}."
-            rule = check.must(f"be a registered {known.kind}", name, hint.lstrip())
+            hint = check.choices(name, names, f"vflsec list {known.kind}s")
+            rule = check.must(f"be a registered {known.kind}", name, hint)
         return [here.problem(("name",), rule, name)]
     params = {k: v for k, (_, v) in given.items()}
     wrong = registry.find_problems(cls, params)

@@ -52,9 +52,9 @@ def apply_extends(
     if not path.is_file():
         path = packaged.get(str(name), path)
     if not path.is_file():
-        hint = f"{check.nearest(name, packaged)} Packaged: {', '.join(packaged) or 'none'}."
         rule = f"be a path from {folder} or a packaged name"
-        raise extends.refuse(check.must(rule, name, hint.lstrip()))
+        hint = check.choices(name, packaged, "vflsec list scenarios")
+        raise extends.refuse(check.must(rule, name, hint))
     path = path.resolve()
     if path in chain or len(chain) > MOST_FILES:
         led = " -> ".join(p.name for p in (*chain, path))

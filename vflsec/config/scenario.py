@@ -137,11 +137,9 @@ def find_scenario(name: str | Path) -> Path:
     packaged = packaged_scenarios()
     if shown in packaged:
         return packaged[shown]
-    hint = check.nearest(name, [*packaged, *_list_scenarios(path)])
+    hint = check.choices(name, [*_list_scenarios(path), *packaged], "vflsec list scenarios")
     shown = shown if len(shown) < 200 else f"{shown[:200]}..."
-    rule = f"{what}. {hint} "
-    rule += f"Packaged: {', '.join(packaged) or 'none'}."
-    raise ScenarioError([Problem(shown, 0, "", None, rule.replace("  ", " "))])
+    raise ScenarioError([Problem(shown, 0, "", None, f"{what}. {hint}")])
 
 
 def _list_scenarios(path: Path) -> list[str]:

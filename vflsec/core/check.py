@@ -20,6 +20,10 @@ def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
     return ConfigError.must(name, f"be {rule}", shown(value), remedy)
 
 
+FEW = 6
+"""So many names a message lists; of more it names the command that does."""
+
+
 def must(rule: str, got: object, remedy: str = "") -> str:
     """The rule that a value breaks: ``must RULE, got GOT. REMEDY``."""
     return f"must {rule}, got {shown(got)}. {remedy}".rstrip()
@@ -119,6 +123,15 @@ def nearest(value: Any, options: Iterable[Any]) -> str:
         holding = [n for n in names if part in _folded(n)]
         match = holding if len(holding) == 1 else []
     return f"Did you mean {match[0]!r}?" if match else ""
+
+
+def choices(value: Any, options: Iterable[Any], listing: str) -> str:
+    """The nearest of `options`, and all of them, or the command `listing` where they are many."""
+    names = [str(o) for o in options]
+    every = f"All: `{listing}`."
+    if len(names) <= FEW:
+        every = f"There are: {', '.join(names) or 'none'}."
+    return f"{nearest(value, names)} {every}".lstrip()
 
 
 def _folded(name: str) -> str:

@@ -250,10 +250,8 @@ class Registry:
                     return entry
         claims = self._claims()
         if name not in claims:
-            raise ConfigError(
-                f"unknown {self.kind} {name!r}. {check.nearest(name, claims)} "
-                f"Registered: {', '.join(self.entries())}.".replace("  ", " ")
-            )
+            hint = check.choices(name, claims, f"vflsec list {self.kind}s")
+            raise ConfigError(f"unknown {self.kind} {name!r}. {hint}")
         return claims[name]
 
     def get(self, name: str) -> type:
