@@ -103,7 +103,7 @@ def _judged(audit: Audit) -> Sequence[Verdict]:
 
 def _unjudged(audit: Audit) -> list[Verdict]:
     """A verdict where no gate, or not all, was asked; none at all is a fault that no skip hides."""
-    from vflsec.audit.gate import Gate, Rule, Verdict
+    from vflsec.audit.gate import Gate, Rule, Ruling, Verdict
     from vflsec.audit.point import Training
     from vflsec.report.summary import read_summary
     from vflsec.report.verdicts import format_headline
@@ -113,7 +113,8 @@ def _unjudged(audit: Audit) -> list[Verdict]:
         return []
     found = "INCONCLUSIVE" if asked else "FAIL"
     reason = format_headline(read_summary(audit.summary))[1]
-    return [Verdict.about(Training(), Gate(max=0.0), Rule.NOTHING_SELECTED, reason, found)]
+    ruling = Ruling(Rule.NOTHING_SELECTED, reason)
+    return [Verdict.about(Training(), Gate(max=0.0), ruling, verdict=found)]
 
 
 class _Gate(pytest.Item):

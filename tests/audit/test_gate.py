@@ -8,7 +8,7 @@ import pytest
 from gate_rows import LIVE, STEADY, one, rows, task, verdicts_of
 from scipy import stats
 
-from vflsec.audit.gate import Gate, Rule, Verdict, exit_code
+from vflsec.audit.gate import Gate, Rule, Ruling, Verdict, exit_code
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
@@ -456,8 +456,8 @@ def test_a_stack_is_undefended_only_where_all_of_it_is_off() -> None:
 def test_exit_codes() -> None:
     def of(*verdicts: str) -> int:
         gate = Gate(max=0.1)
-        rule = Rule.NOTHING_MEASURED
-        made = [Verdict.about(Training(), gate, rule, "", v) for v in verdicts]
+        ruling = Ruling(Rule.NOTHING_MEASURED, "")
+        made = [Verdict.about(Training(), gate, ruling, verdict=v) for v in verdicts]
         return exit_code(made)
 
     assert [of(), of("PASS"), of("PASS", "INCONCLUSIVE"), of("INCONCLUSIVE", "FAIL", "PASS")] == [

@@ -21,22 +21,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from vflsec.audit import intervals, result_row, verdict_text
 from vflsec.audit.compare import Change, Seeds, compute_change, find_least
 from vflsec.audit.gate import (
-    FAIL,
-    INCONCLUSIVE,
     MIN_ROWS,
     MIN_SEEDS,
-    PASS,
     Gate,
     Origin,
     Reason,
     Rule,
+    Ruling,
     Shortfall,
     Verdict,
     Warn,
@@ -363,18 +361,14 @@ def judge_regressions(
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
         out.append(_judge(k, weighed, names[k]))
-    gone = [
-        Verdict.about(k, _ask(k, LEAST, names[k]), Rule.NO_LONGER_MEASURED, _gone(k, now),
-                      origin=Origin.BASELINE)
+    gone: list[tuple[Training, Gate, Ruling]] = [
+        (k, _ask(k, LEAST, names[k]), Ruling(Rule.NO_LONGER_MEASURED, _gone(k, now)))
         for k in before if k not in same
     ]  # fmt: skip
     if not before:
-        reason = "The baseline holds no point."
-        gone = [
-            Verdict.about(Training(), _gate(LEAST), Rule.NOTHING_SELECTED, reason,
-                          origin=Origin.BASELINE)
-        ]  # fmt: skip
-    return out + gone
+        none = Ruling(Rule.NOTHING_SELECTED, "The baseline holds no point.")
+        gone = [(Training(), _gate(LEAST), none)]
+    return out + [Verdict.about(*of, origin=Origin.BASELINE) for of in gone]
 
 
 def _lost(rows: Iterable[ResultRow]) -> dict[Identity, Reason]:
@@ -423,17 +417,12 @@ def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Rea
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
     seeds, fewest = len({r.seed for r in rows if r.value is not None}), min(r.n for r in rows)
-    rules = (
+    return verdict_text.find_lack(
         (Shortfall.MISSING_SEEDS, "it", seeds, planned),
         (Shortfall.FEW_SEEDS, "it", seeds, MIN_SEEDS),
         (Shortfall.BASELINE_FEW_SEEDS, "the baseline", before, MIN_SEEDS),
         (Shortfall.FEW_ROWS, "it", fewest, MIN_ROWS),
     )
-    for code, whose, has, needed in rules:
-        if has < needed:
-            what = "rows" if code == Shortfall.FEW_ROWS else "seeds"
-            return Reason(code, verdict_text.format_lack(whose, has, needed, what))
-    return None
 
 
 @dataclass(frozen=True)
@@ -476,48 +465,37 @@ class _Weighed:
         )
 
 
-class _Ruling(NamedTuple):
-    verdict: str
-    rule: Rule
-    reason: str
-    more: int | None = None
-    detail: str = ""
-
-
-def _decide(w: _Weighed) -> _Ruling:
+def _decide(w: _Weighed) -> Ruling:
     """What the first rule that holds says; their order is the policy."""
     rose, most = w.change.mean > w.allowed, w.shown[1]
     if rose and w.significant:
-        return _Ruling(FAIL, Rule.REGRESSION, f"{w.said}; {most} is tolerated.")
+        return Ruling(Rule.REGRESSION, f"{w.said}; {most} is tolerated.")
     if rose:
         more = w.change.more_seeds(w.alpha)
         cure = verdict_text.format_seeds(more) if more else "more seeds needed"
         beyond = f"beyond the tolerated {most}, not significant"
-        return _Ruling(INCONCLUSIVE, Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
+        return Ruling(Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
     if w.reversed > max(w.change.before, 0.0) + w.allowed:
         flipped = f"but with labels flipped {w.reversed:.3f}"
-        return _Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, f"{w.said}, {flipped}.")
+        return Ruling(Rule.REVERSED_RANKING, f"{w.said}, {flipped}.")
     why = w.validation
     if not why.validated:
         reason = verdict_text.format_not_validated(w.attack, why.text)
-        return _Ruling(INCONCLUSIVE, Rule.NOT_VALIDATED, reason, detail=why.code)
+        return Ruling(Rule.NOT_VALIDATED, reason, detail=why.code)
     if w.shortfall is not None:
         reason = f"{w.said}, but {w.shortfall.text}."
-        return _Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
+        return Ruling(Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
     warned, _ = format_warnings(w.warnings)
     warned = f" {warned[0].upper()}{warned[1:]}." if warned else ""
-    return _Ruling(PASS, Rule.WITHIN, f"{w.said}, within the tolerated {most}.{warned}")
+    reason = f"{w.said}, within the tolerated {most}.{warned}"
+    return Ruling(Rule.WITHIN, reason, warnings=w.warnings)
 
 
 def _judge(key: Key, w: _Weighed, who: str) -> Verdict:
-    ruling = _decide(w)
-    warnings = w.warnings if ruling.verdict == PASS else ()
     return Verdict.about(
-        key, _ask(key, w.allowed, who), ruling.rule, ruling.reason, ruling.verdict,
-        value=w.change.mean, low=w.change.lower(w.alpha), high=w.change.upper(w.alpha),
-        threshold=w.allowed, n=w.change.seeds, detail=ruling.detail, more_seeds=ruling.more,
-        warning=format_warnings(warnings)[0], warnings=tuple(w.code for w in warnings),
-        origin=Origin.BASELINE,
+        key, _ask(key, w.allowed, who), _decide(w), value=w.change.mean,
+        low=w.change.lower(w.alpha), high=w.change.upper(w.alpha), threshold=w.allowed,
+        n=w.change.seeds, origin=Origin.BASELINE,
     )  # fmt: skip
 
 

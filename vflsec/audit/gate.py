@@ -50,6 +50,17 @@ class Rule(StrEnum):
     TOO_LITTLE_NOISE = "too_little_noise"
     DEFENSE_IDLE = "defense_idle"
 
+    @property
+    def verdict(self) -> str:
+        """What a gate comes to by it."""
+        return PASS if self is Rule.WITHIN else FAIL if self in _FAILS else INCONCLUSIVE
+
+
+_FAILS = (
+    Rule.EXCEEDED, Rule.REGRESSION, Rule.CLAIM_CONTRADICTED, Rule.TOO_LITTLE_NOISE,
+    Rule.DEFENSE_IDLE,
+)  # fmt: skip
+
 
 class Origin(StrEnum):
     """Who asked for a verdict: a gate, a defense's claimed epsilon, or a baseline."""
@@ -121,6 +132,24 @@ class Reason:
     def warning(cls, code: Warn, detail: str = "") -> Reason:
         """What a warning says, and of what."""
         return cls(code, f"{code.words}: {detail}" if detail else code.words)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What the first rule that holds says; the verdict is the rule's.
+
+    Attributes:
+        rule, reason, more_seeds, detail, not_validated, stuck: as of :class:`Verdict`.
+        warnings: of a PASS.
+    """
+
+    rule: Rule
+    reason: str
+    more_seeds: int | None = None
+    detail: str = ""
+    not_validated: tuple[Place, ...] = ()
+    stuck: bool = False
+    warnings: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -330,15 +359,15 @@ class Verdict(Training):
             object.__setattr__(self, "label", self.gate.label)
 
     @classmethod
-    def about(
-        cls, at: Training, gate: Gate, rule: Rule, reason: str, verdict: str = INCONCLUSIVE,
-        **more: Any,
-    ) -> Verdict:  # fmt: skip
+    def about(cls, at: Training, gate: Gate, ruling: Ruling, **more: Any) -> Verdict:
         """The verdict on a training, or on an attack there; without `more` it has no figure."""
         who = ("attack", "adversary", "phase", "split") if isinstance(at, Identity) else ()
-        where = {k: getattr(at, k) for k in ("dataset", "algorithm", "defense", "strength", *who)}
-        told = {"threshold": gate.threshold} | where | more
-        return cls(gate=gate, rule=rule, reason=reason, verdict=verdict, **told)
+        names = ("dataset", "algorithm", "defense", "strength", *who)
+        told = {k: getattr(at, k) for k in names} | vars(ruling)
+        told |= {"verdict": ruling.rule.verdict, "threshold": gate.threshold,
+                 "warning": format_warnings(ruling.warnings)[0],
+                 "warnings": tuple(w.code for w in ruling.warnings)}  # fmt: skip
+        return cls(gate=gate, **told | more)
 
 
 def format_warnings(warnings: Sequence[Reason]) -> tuple[str, str]:

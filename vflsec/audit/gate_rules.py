@@ -28,9 +28,9 @@ from functools import cached_property
 from operator import attrgetter
 
 from vflsec.audit import verdict_text
-from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, PASS, Gate, Reason, Rule
+from vflsec.audit.gate import MIN_SEEDS, Gate, Rule, Ruling
 from vflsec.audit.gate_candidate import Candidate
-from vflsec.audit.point import Place, Point
+from vflsec.audit.point import Point
 
 _SEEDS_ADVISED = 5
 _value, _reversed_value = attrgetter("value"), attrgetter("reversed_value")
@@ -83,54 +83,33 @@ class Weighed:
         return [c for c in self.within if c.is_reversed_open(self.alpha)]
 
 
-@dataclass(frozen=True)
-class Ruling:
-    """What one rule says.
-
-    Attributes:
-        verdict: ``PASS``, ``FAIL`` or ``INCONCLUSIVE``.
-        rule: which rule it was.
-        lead: the attack that decides.
-        reason: for people.
-        detail, not_validated, stuck: as of :class:`vflsec.audit.gate.Verdict`.
-        more: seeds to add.
-        warnings: of a PASS.
-    """
-
-    verdict: str
-    rule: Rule
-    lead: Candidate
-    reason: str
-    more: int | None = None
-    detail: str = ""
-    not_validated: tuple[Place, ...] = ()
-    stuck: bool = False
-    warnings: Sequence[Reason] = ()
+Decided = tuple[Candidate, Ruling]
+"""The attack that decides, and how."""
 
 
-def _exceeded(w: Weighed) -> Ruling | None:
+def _exceeded(w: Weighed) -> Decided | None:
     if not w.beyond:
         return None
     lead = max(w.beyond, key=_value)
-    return Ruling(FAIL, Rule.EXCEEDED, lead, verdict_text.format_exceeded(lead, w.beyond, w.gate))
+    return lead, Ruling(Rule.EXCEEDED, verdict_text.format_exceeded(lead, w.beyond, w.gate))
 
 
-def _single_seed(w: Weighed) -> Ruling | None:
+def _single_seed(w: Weighed) -> Decided | None:
     if w.high is not None:
         return None
     lead = min(w.found, key=lambda c: c.n)
     reason = f"{verdict_text.format_lack(lead.name, lead.n, MIN_SEEDS)}."
-    return Ruling(INCONCLUSIVE, Rule.SINGLE_SEED, lead, reason, _SEEDS_ADVISED - lead.n)
+    return lead, Ruling(Rule.SINGLE_SEED, reason, _SEEDS_ADVISED - lead.n)
 
 
-def _failed_runs(w: Weighed) -> Ruling | None:
+def _failed_runs(w: Weighed) -> Decided | None:
     if not (w.failed or w.blocked):
         return None
     reason = verdict_text.format_failed(w.failed, w.blocked)
-    return Ruling(INCONCLUSIVE, Rule.FAILED_RUNS, max(w.found, key=_value), reason)
+    return max(w.found, key=_value), Ruling(Rule.FAILED_RUNS, reason)
 
 
-def _reversed_ranking(w: Weighed) -> Ruling | None:
+def _reversed_ranking(w: Weighed) -> Decided | None:
     leaking = [c for c in w.reversed_open if c.is_reversed_leak(w.alpha)]
     if not leaking:
         return None
@@ -139,10 +118,10 @@ def _reversed_ranking(w: Weighed) -> Ruling | None:
     more = None if far else verdict_text.seeds_to_add(leaking, w.alpha, w.level)
     cure = "" if more is None else f"; {verdict_text.format_seeds(more)}"
     reason = verdict_text.format_flipped(lead, cure, w.gate)
-    return Ruling(INCONCLUSIVE, Rule.REVERSED_RANKING, lead, reason, more)
+    return lead, Ruling(Rule.REVERSED_RANKING, reason, more)
 
 
-def _not_validated(w: Weighed) -> Ruling | None:
+def _not_validated(w: Weighed) -> Decided | None:
     idle = [(c, c.not_validated) for c in w.found if c.not_validated]
     if not idle:
         return None
@@ -150,12 +129,10 @@ def _not_validated(w: Weighed) -> Ruling | None:
     names = ", ".join(sorted({c.name for c, _ in idle}))
     reason = verdict_text.format_not_validated(names, why.text)
     places = tuple(c.point.place for c, _ in idle)
-    return Ruling(
-        INCONCLUSIVE, Rule.NOT_VALIDATED, lead, reason, detail=why.code, not_validated=places
-    )
+    return lead, Ruling(Rule.NOT_VALIDATED, reason, detail=why.code, not_validated=places)
 
 
-def _undecided(w: Weighed) -> Ruling | None:
+def _undecided(w: Weighed) -> Decided | None:
     open_ = [c for c in w.found if c not in w.within]
     if not open_:
         return None
@@ -163,70 +140,69 @@ def _undecided(w: Weighed) -> Ruling | None:
     lead = max(open_, key=_value)
     at = w.level if lead.value > lead.most else w.alpha
     reason = verdict_text.format_undecided(lead, more, w.gate, at)
-    return Ruling(INCONCLUSIVE, Rule.UNDECIDED, lead, reason, more, stuck=more is None)
+    return lead, Ruling(Rule.UNDECIDED, reason, more, stuck=more is None)
 
 
-def _either_direction(w: Weighed) -> Ruling | None:
+def _either_direction(w: Weighed) -> Decided | None:
     if not w.reversed_open:
         return None
     more = verdict_text.seeds_to_add(w.reversed_open, w.alpha, w.level)
     lead = max(w.reversed_open, key=_reversed_value)
     cure = f"; {verdict_text.format_seeds(more)}"
     reason = verdict_text.format_flipped(lead, cure, w.gate)
-    return Ruling(INCONCLUSIVE, Rule.EITHER_DIRECTION, lead, reason, more)
+    return lead, Ruling(Rule.EITHER_DIRECTION, reason, more)
 
 
-def _underpowered(w: Weighed) -> Ruling | None:
+def _underpowered(w: Weighed) -> Decided | None:
     found = next(((c, c.shortfall) for c in w.found if c.shortfall), None)
     if found is None:
         return None
     lead, short = found
     more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
-    return Ruling(INCONCLUSIVE, Rule.UNDERPOWERED, lead, f"{short.text}.", more, detail=short.code)
+    return lead, Ruling(Rule.UNDERPOWERED, f"{short.text}.", more, short.code)
 
 
-def _insensitive(w: Weighed) -> Ruling | None:
+def _insensitive(w: Weighed) -> Decided | None:
     found = None if w.gate.detect is None else _find_insensitive(w)
     if found is None:
         return None
     text = found.warning.text
     reason = f"{text[0].upper()}{text[1:]}."
-    return Ruling(INCONCLUSIVE, Rule.INSENSITIVE, found.lead, reason, found.more)
+    return found.lead, Ruling(Rule.INSENSITIVE, reason, found.more)
 
 
-def _no_room(w: Weighed) -> Ruling | None:
+def _no_room(w: Weighed) -> Decided | None:
     found = [(c, c.no_room) for c in w.found if c.no_room]
     if not found:
         return None
     lead, why = min(found, key=lambda pair: pair[1].room)
     reason = verdict_text.format_no_room(lead, why, w.gate)
-    return Ruling(INCONCLUSIVE, Rule.NO_ROOM, lead, reason, detail=why.decider, stuck=True)
+    return lead, Ruling(Rule.NO_ROOM, reason, detail=why.decider, stuck=True)
 
 
-def _within(w: Weighed) -> Ruling:
+def _within(w: Weighed) -> Decided:
     assert w.high is not None  # else a rule before has spoken
     found = _find_insensitive(w)
     lead = w.found[w.highs.index(w.high)]
     reason = verdict_text.format_within(lead, w.high, w.found, w.missing, w.gate)
     reason += verdict_text.format_sensitivity(w.detectable, w.dosed, w.gate)
     if found is None:
-        return Ruling(PASS, Rule.WITHIN, lead, reason)
-    return Ruling(
-        PASS, Rule.WITHIN, lead, reason + found.sentence, found.more, warnings=[found.warning]
-    )
+        return lead, Ruling(Rule.WITHIN, reason)
+    said = Ruling(Rule.WITHIN, reason + found.sentence, found.more, warnings=(found.warning,))
+    return lead, said
 
 
 def _find_insensitive(w: Weighed) -> verdict_text.Insensitive | None:
     return verdict_text.Insensitive.of(w.found, w.detectable, w.dosed, w.gate)
 
 
-RULES: tuple[Callable[[Weighed], Ruling | None], ...] = (
+RULES: tuple[Callable[[Weighed], Decided | None], ...] = (
     _exceeded, _single_seed, _failed_runs, _reversed_ranking, _not_validated, _undecided,
     _either_direction, _underpowered, _insensitive, _no_room, _within,
 )  # fmt: skip
 """The first that speaks decides; the last always does."""
 
 
-def decide(weighed: Weighed) -> Ruling:
+def decide(weighed: Weighed) -> Decided:
     """What the first rule that speaks says."""
-    return next(ruling for rule in RULES if (ruling := rule(weighed)) is not None)
+    return next(found for rule in RULES if (found := rule(weighed)) is not None)

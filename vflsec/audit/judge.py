@@ -9,7 +9,7 @@ quantity that so few rows and seeds cannot answer may fail a gate, but do not ke
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vflsec.audit import intervals, verdict_text
 from vflsec.audit.controls import Against, Leakage
@@ -21,6 +21,7 @@ from vflsec.audit.gate import (
     Gate,
     Reason,
     Rule,
+    Ruling,
     Shortfall,
     Verdict,
     format_warnings,
@@ -111,7 +112,7 @@ def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
     points = group_by((p for p in audit.points if is_selected(p, gate)), lambda p: p.training)
     if not points:
         reason = f"Nothing measured answers '{gate.label}'."
-        return [Verdict.about(Training(), gate, Rule.NOTHING_SELECTED, reason)]
+        return [Verdict.about(Training(), gate, Ruling(Rule.NOTHING_SELECTED, reason))]
     unasked = left_out((p for p in audit.points if p.attack), gate)
     return [_judge_point(at, of, gate, audit, unasked.get(at, ())) for at, of in points.items()]
 
@@ -127,26 +128,24 @@ def _judge_point(
     every = [choose_figure(c, gate, audit.figures(p), weigh) for p, c in pairs if c is not None]
     if not every:
         reason = verdict_text.format_nothing(missing, gate)
-        return Verdict.about(at, gate, Rule.NOTHING_MEASURED, reason)
+        return Verdict.about(at, gate, Ruling(Rule.NOTHING_MEASURED, reason))
     failed = [p for p in points if p.failed]
     weighed, left, low = _weigh(every, missing, failed, gate, audit.doses)
-    ruling = decide(weighed)
-    lead, more, reason, warnings = ruling.lead, ruling.more, ruling.reason, list(ruling.warnings)
-    found = verdict_text.find_seed_apart(lead)
-    if ruling.verdict == PASS:
+    lead, ruling = decide(weighed)
+    more, found = ruling.more_seeds, verdict_text.find_seed_apart(lead)
+    if ruling.rule.verdict == PASS:
         found = [*_find_warnings(weighed, left, unasked, audit), *found]
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
-    reason += format_warnings(found)[1]
-    warnings += found
+    ruling = replace(
+        ruling, reason=ruling.reason + format_warnings(found)[1], more_seeds=more,
+        warnings=(*ruling.warnings, *found),
+    )  # fmt: skip
     low, high = _turn(low, weighed.high, gate, lead)
     return Verdict.about(
-        lead.point, gate, ruling.rule, reason, ruling.verdict, value=lead.sign * lead.value,
-        low=low, high=high, n=lead.n, detail=ruling.detail, judged_by=lead.judged_by,
-        more_seeds=more,
+        lead.point, gate, ruling, value=lead.sign * lead.value, low=low, high=high, n=lead.n,
+        judged_by=lead.judged_by,
         attacks=tuple(dict.fromkeys(c.name for c in weighed.found if c.point.attack)),
-        detectable=weighed.detectable, dosed=weighed.dosed, warning=format_warnings(warnings)[0],
-        warnings=tuple(w.code for w in warnings), not_validated=ruling.not_validated,
-        stuck=ruling.stuck,
+        detectable=weighed.detectable, dosed=weighed.dosed,
     )  # fmt: skip
 
 

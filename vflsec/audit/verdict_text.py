@@ -25,25 +25,33 @@ _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal fig
 
 def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is."""
-    n, ahead, scored, name = leak.least.n, leak.ahead, row.n_least, row.attack
-    planned = row.planned or n
-    rules = (
-        (Shortfall.INCOMPLETE_RECORD, bool(row.gap), row.gap),
-        (Shortfall.MISSING_SEEDS, n < planned, format_lack(name, n, planned)),
-        (Shortfall.BASELINE_MISSING_SEEDS, ahead.n < planned,
-         format_lack(ahead.name, ahead.n, planned)),
-        (Shortfall.FEW_SEEDS, n < MIN_SEEDS, format_lack(name, n, MIN_SEEDS)),
-        (Shortfall.FEW_ROWS, scored < MIN_ROWS, format_lack(name, scored, MIN_ROWS, "rows")),
-        (Shortfall.EQUAL_FIGURES, _has_equal_figures(row, leak, planned),
-         f"{name} has the same value on all {n} seeds"),
-        (Shortfall.ALL_TIED, _is_tied(row) and not _is_silent(row),
-         f"{name} scores all rows alike on {n} seeds"),
-    )  # fmt: skip
-    return next((Reason(code, text) for code, holds, text in rules if holds), None)
+    n, ahead, name, planned = leak.least.n, leak.ahead, row.attack, row.planned or leak.least.n
+    if row.gap:
+        return Reason(Shortfall.INCOMPLETE_RECORD, row.gap)
+    lack = find_lack(
+        (Shortfall.MISSING_SEEDS, name, n, planned),
+        (Shortfall.BASELINE_MISSING_SEEDS, ahead.name, ahead.n, planned),
+        (Shortfall.FEW_SEEDS, name, n, MIN_SEEDS),
+        (Shortfall.FEW_ROWS, name, row.n_least, MIN_ROWS),
+    )
+    if lack is None and _has_equal_figures(row, leak, planned):
+        return Reason(Shortfall.EQUAL_FIGURES, f"{name} has the same value on all {n} seeds")
+    if lack is None and _is_tied(row) and not _is_silent(row):
+        return Reason(Shortfall.ALL_TIED, f"{name} scores all rows alike on {n} seeds")
+    return lack
 
 
-def format_lack(name: str, has: int, needed: int, what: str = "seeds") -> str:
+def find_lack(*asked: tuple[Shortfall, str, int, int]) -> Reason | None:
+    """The first of (code, who, how many there are, how many it takes) of which there are too few;
+    None if none is.
+    """
+    return next((Reason(code, format_lack(who, has, needed, code))
+                 for code, who, has, needed in asked if has < needed), None)  # fmt: skip
+
+
+def format_lack(name: str, has: int, needed: int, code: Shortfall = Shortfall.FEW_SEEDS) -> str:
     """How much of the least evidence there is."""
+    what = "rows" if code is Shortfall.FEW_ROWS else "seeds"
     return f"{name} has {has} of the {needed} {what} needed"
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vflsec.audit.gate import EPSILON, FAIL, INCONCLUSIVE, PASS, Gate, Origin, Rule, Verdict
+from vflsec.audit.gate import EPSILON, Gate, Origin, Rule, Ruling, Verdict
 from vflsec.audit.intervals import binomial_tail
 from vflsec.audit.point import Identity, Training
 from vflsec.audit.result_row import ResultRow
@@ -128,7 +128,8 @@ def _idle(claim: Claimed) -> Verdict:
     name = claim.idle
     gate = Gate(metric=EPSILON, max=0.0, name=f"{name} does what it claims")
     reason = f"{name} protects nothing here: its hook was never called."
-    return Verdict.about(claim.training, gate, Rule.DEFENSE_IDLE, reason, FAIL, origin=Origin.CLAIM)
+    ruling = Ruling(Rule.DEFENSE_IDLE, reason)
+    return Verdict.about(claim.training, gate, ruling, origin=Origin.CLAIM)
 
 
 @dataclass(frozen=True)
@@ -229,43 +230,37 @@ def _test_guesses(
     return p, together, guesses
 
 
-_Ruling = tuple[str, Rule, str]
-
-
-def _decide(w: _Weighed) -> _Ruling:
+def _decide(w: _Weighed) -> Ruling:
     """What the first rule that holds says; their order is the policy."""
     seeds = f"{len(w.values)} seeds"
     if w.beyond and "seeds" in w.significant:
         reason = f"{w.said}; {w.beyond} of {seeds} contradict the claim."
-        return FAIL, Rule.CLAIM_CONTRADICTED, reason
+        return Ruling(Rule.CLAIM_CONTRADICTED, reason)
     for test, what in (("together", f"the {seeds} together"), ("released", "released labels")):
         if test in w.significant:
-            return FAIL, Rule.CLAIM_CONTRADICTED, f"{w.said}; {what} contradict the claim."
+            return Ruling(Rule.CLAIM_CONTRADICTED, f"{w.said}; {what} contradict the claim.")
     if "noise" in w.significant and w.fault is not None:
         reason = f"{w.said}, and its noise is not what it says: {w.fault.replace('_', ' ')}."
-        return FAIL, Rule.TOO_LITTLE_NOISE, reason
+        return Ruling(Rule.TOO_LITTLE_NOISE, reason, detail=w.fault)
     open_ = (
         (w.beyond > 0, f"{w.beyond} of {seeds}"),
         (w.together > w.claimed, f"{seeds} together"),
     )  # fmt: skip
     if which := next((text for holds, text in open_ if holds), ""):
         reason = f"{w.said}; {which}, not significant. Add seeds."
-        return INCONCLUSIVE, Rule.UNDECIDED, reason
+        return Ruling(Rule.UNDECIDED, reason, len(w.values))
     if not (w.awake or w.together):
         reason = format_not_validated(w.who, "it measures 0")
-        return INCONCLUSIVE, Rule.NOT_VALIDATED, reason
+        return Ruling(Rule.NOT_VALIDATED, reason, detail=Evidence.NONE)
     found = "" if w.power is None else f" Detectable: {100 * w.power:.0f} % of the noise needed."
     if w.power is not None and w.power < HALF:
-        return INCONCLUSIVE, Rule.UNDERPOWERED, f"{w.said}; too few canaries.{found}"
-    return PASS, Rule.WITHIN, f"{w.said}: no contradiction over {seeds}, no proof.{found}"
+        return Ruling(Rule.UNDERPOWERED, f"{w.said}; too few canaries.{found}")
+    return Ruling(Rule.WITHIN, f"{w.said}: no contradiction over {seeds}, no proof.{found}")
 
 
 def _verdict(w: _Weighed, at: Identity, whose: str) -> Verdict:
-    verdict, rule, reason = _decide(w)
     name = f"claimed epsilon {w.claimed:.4g}{whose} is not contradicted"
-    detail = {Rule.NOT_VALIDATED: Evidence.NONE, Rule.TOO_LITTLE_NOISE: w.fault}.get(rule) or ""
     return Verdict.about(
-        at, Gate(metric=EPSILON, max=w.claimed, name=name), rule, reason, verdict, value=w.top,
-        low=min(w.values), n=len(w.values), detail=detail, noise_found=w.power,
-        origin=Origin.CLAIM, more_seeds=len(w.values) if rule == Rule.UNDECIDED else None,
+        at, Gate(metric=EPSILON, max=w.claimed, name=name), _decide(w), value=w.top,
+        low=min(w.values), n=len(w.values), noise_found=w.power, origin=Origin.CLAIM,
     )  # fmt: skip
