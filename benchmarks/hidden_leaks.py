@@ -33,7 +33,7 @@ from vflsec.audit.controls import Leakage
 from vflsec.audit.exposed import LUCKY, count_nameable
 from vflsec.audit.intervals import clopper_pearson, t_interval
 from vflsec.audit.leakage_claims import find_claims
-from vflsec.audit.point import read_points
+from vflsec.audit.point import Point
 from vflsec.cli.draft_text import SETTINGS
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "hidden_leaks.md"
@@ -359,7 +359,7 @@ def train_nulls(count: int) -> list[str]:
         for audit in range(k, count, len(SYSTEMS)):
             found = system.audit(audit, attacks)
             verdicts += [(v["gate"]["max"], v["verdict"]) for v in found["gates"]]
-            claims += find_claims(read_points(found["points"]))
+            claims += find_claims(map(Point.read, found["points"]))
         said = [verdicts.count(v) for v in ASKED]
         stars = [sum(c.is_leak for c in claims), len(claims)]
         total = [a + b for a, b in zip(total, said, strict=True)]
@@ -413,7 +413,7 @@ def train_completions(tables: int) -> list[str]:
     for system in LEARNT:
         gained: dict[tuple[str, str], list[Gain]] = {}
         for audit in range(tables):
-            for p in read_points(system.audit(audit, COMPLETIONS)["points"]):
+            for p in map(Point.read, system.audit(audit, COMPLETIONS)["points"]):
                 if p.is_main and p.leakage is not None:
                     gained.setdefault((p.attack, p.split), []).append(Gain.of(p.leakage))
         for at, of in gained.items():

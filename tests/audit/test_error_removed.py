@@ -14,7 +14,7 @@ from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.metrics import ERROR_REMOVED, score
-from vflsec.audit.point import Point, read_points, write_points
+from vflsec.audit.point import Point, write_points
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 from vflsec.errors import ConfigError
@@ -30,7 +30,7 @@ def audited(gained: tuple[float, ...], *gates: Gate, **extra: Any) -> tuple[Poin
         for r, own, gain in zip(rows(0.0), OWN, gained, strict=True)
     ]
     points = summarise(read_records(records), shares=True)
-    assert points == read_points(write_points(points))
+    assert points == list(map(Point.read, write_points(points)))
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
     return of, judge(points, gates, {of.place: Validation(True, "shown")})
 

@@ -20,7 +20,7 @@ from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.metrics import Score, score
-from vflsec.audit.point import Point, points_frame, read_points, write_points
+from vflsec.audit.point import Point, points_frame, write_points
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 
@@ -238,7 +238,7 @@ def test_one_row_in_a_hundred_does_not_pass() -> None:
 
 def test_points_come_back_from_their_file() -> None:
     points, _ = judge_all(records(marked(0.05), 3))
-    again = read_points(json.loads(json.dumps(write_points(points))))
+    again = list(map(Point.read, json.loads(json.dumps(write_points(points)))))
     assert again == points
     assert len(points_frame(points[::-1])) == len(points)  # whichever stands first
     assert [p.exposed is not None for p in again] == [p.metric == "exposed" for p in again]

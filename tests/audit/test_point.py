@@ -18,7 +18,6 @@ from vflsec.audit.point import (
     Identity,
     Point,
     points_frame,
-    read_points,
     write_points,
 )
 from vflsec.audit.result_row import COLUMNS
@@ -53,9 +52,11 @@ def points(draw: st.DrawFn) -> Point:
 @given(st.lists(points(), max_size=3))
 @settings(max_examples=30, deadline=None)
 def test_points_are_read_back_as_they_were_written(made: list[Point]) -> None:
-    assert read_points(write_points(made)) == made
-    assert read_points(write_plain(write_points(made))) == made  # as summary.json holds them
-    assert read_points(points_frame(made).to_dict("records")) == made  # as a table does, with NaN
+    assert list(map(Point.read, write_points(made))) == made
+    kept = write_plain(write_points(made))  # as summary.json holds them
+    assert list(map(Point.read, kept)) == made
+    kept = points_frame(made).to_dict("records")  # as a table does, with NaN
+    assert list(map(Point.read, kept)) == made
 
 
 @given(IDENTITIES, IDENTITIES)
@@ -83,7 +84,9 @@ def test_a_table_of_points_has_the_columns_of_results() -> None:
     assert frame["advantage"].tolist() == pytest.approx([0.2, float("nan")], nan_ok=True)
     assert frame.dtypes["known_rows"] == "float64"
     assert "gap" not in frame
-    pd.testing.assert_frame_equal(points_frame(read_points(frame.to_dict("records"))), frame)
+    pd.testing.assert_frame_equal(
+        points_frame(list(map(Point.read, frame.to_dict("records")))), frame
+    )
 
 
 def test_each_target_of_each_party_has_its_own_claim() -> None:

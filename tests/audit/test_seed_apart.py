@@ -10,7 +10,7 @@ from scipy import stats
 from vflsec.audit.controls import has_outlier
 from vflsec.audit.gate import Gate, Warn
 from vflsec.audit.leakage import read_records, summarise
-from vflsec.audit.point import read_points, write_points
+from vflsec.audit.point import Point, write_points
 
 APART = (0.09, 0.0, 0.002, -0.002, 0.001)
 EVEN = (0.05, -0.05, 0.02, -0.02, 0.0)
@@ -46,5 +46,5 @@ def test_every_verdict_carries_the_code(
 
 def test_it_is_kept_in_the_summary() -> None:
     points = summarise(read_records([*rows(0.1, APART), *rows(0.1, EVEN, attack="norm")]))
-    kept = read_points(write_points(points))
+    kept = list(map(Point.read, write_points(points)))
     assert [p.leakage.least.apart for p in kept if p.leakage] == [True, False]

@@ -14,7 +14,7 @@ from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import html, markdown_summary, print_curves, print_summary, statement
 from rich.console import Console
 
-from vflsec.audit.point import Estimate, read_points
+from vflsec.audit.point import Estimate, Point
 from vflsec.audit.tradeoff_curves import find_improvements
 from vflsec.runtime.typed_values import write_plain
 
@@ -81,7 +81,7 @@ def test_several_algorithms_are_named(summary: dict[str, Any]) -> None:
 
 def test_relative_improvement_stands_beside_utility(summary: dict[str, Any]) -> None:
     """0.9 over 0.7 is twice as far from chance; the defended have none, and no name has none."""
-    one = next(p for p in read_points(summary["points"]) if p.is_undefended and p.attack)
+    one = next(p for p in map(Point.read, summary["points"]) if p.is_undefended and p.attack)
     better = [replace(one, utility=Estimate(0.9)), replace(one, defense="iso", strength=5.0)]
     base = replace(one, algorithm="fpd", utility=Estimate(0.7))
     found = find_improvements([*better, base], "fpd")

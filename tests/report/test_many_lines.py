@@ -11,7 +11,7 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited
 from printed import html, markdown_summary
 
-from vflsec.audit.point import read_points
+from vflsec.audit.point import Point
 from vflsec.report import figures
 
 
@@ -94,7 +94,7 @@ def test_tables_have_every_row_that_a_gate_judges(summary: dict[str, Any]) -> No
     assert "+0.29" in page.split("<caption><span>Strongest advantage")[1].split("</table>")[0]
     cells = figures.points(two)
     assert {p.split for p in cells if p.attack == "norm"} == {"train"}
-    assert sum(p.is_main for p in read_points(two["points"])) == len(cells) + 2
+    assert sum(p.is_main for p in map(Point.read, two["points"])) == len(cells) + 2
 
 
 def test_figures_keep_to_the_rows_of_the_undefended_training(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ _RENEW = "If that is meant: --update-baseline."
 LEAST = 0.03
 SPREAD = 2.5
 _WRITTEN = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
-            "known_rows", "target", "split", "metric")  # fmt: skip
-"""Fields of a key that every baseline has."""
+            "known_rows", "target", "split", "metric", "grants", "attack_key")  # fmt: skip
+"""Fields of a key that a baseline has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class Key(Identity):
     """Identity of a point of a baseline, which knows neither label nor victim.
 
     Attributes:
-        grants: what the attack was granted beside known rows, in words; None where not known.
+        grants: what the attack was granted beside known rows, in words.
     """
 
-    grants: str | None = None
+    grants: str = ""
 
     @classmethod
     def of_row(cls, row: ResultRow) -> Key:
@@ -114,7 +114,7 @@ def make_baseline(
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
     Args:
-        rows: of :func:`vflsec.audit.leakage.read_records`, with :func:`add_grants` if known.
+        rows: of :func:`vflsec.audit.leakage.read_records`, with :func:`add_grants`.
         scenario_hash, version: to say in a report what the baseline was made from.
         data: hashes by data set, to say where a later audit is of other data.
 
@@ -125,7 +125,7 @@ def make_baseline(
     if not values:
         raise _refuse("these results", "no attack has an advantage")
     points = [
-        {k: getattr(key, k) for k in (*_WRITTEN, "grants", "attack_key")}
+        {k: getattr(key, k) for k in _WRITTEN}
         | {"advantage": {c: {str(s): v for s, v in of.items()} for c, of in by_control.items()}}
         for key, by_control in values.items()
     ]
@@ -143,14 +143,14 @@ def add_grants(rows: Iterable[ResultRow], attacks: Mapping[str, AttackFacts]) ->
 
     Args:
         rows: of :func:`vflsec.audit.leakage.read_records`.
-        attacks: what attacks are, by key; of others nothing is known (None).
+        attacks: what attacks are, by key.
     """
     return [replace(r, grants=_grants(r, attacks.get(r.attack_key))) for r in rows]
 
 
-def _grants(row: ResultRow, spec: AttackFacts | None) -> str | None:
+def _grants(row: ResultRow, spec: AttackFacts | None) -> str:
     if spec is None:
-        return None
+        return ""
     words = {
         f"{spec.aux_rows} auxiliary rows": spec.aux_rows,
         "the others' models": spec.peer_model,
@@ -193,32 +193,14 @@ def _audited(rows: Iterable[ResultRow]) -> list[ResultRow]:
 def _same(now: Iterable[Key], before: Iterable[Key]) -> dict[Key, Key]:
     """Points of the baseline with their like now: by the attack's key, else if it is the only one.
 
-    A key also changes with what changes no figure (dosing, an attack's source), and baselines of
-    earlier versions have none, or say nothing of grants.
+    A key also changes with what changes no figure (dosing, an attack's source).
     """
     out = {k: k for k in before if k in set(now)}
-    for shorten in (_unnamed, _ungranted):  # the latter where one side lacks its grants
-        left: dict[Key, tuple[list[Key], list[Key]]] = defaultdict(lambda: ([], []))
-        for side, keys in enumerate((before, now)):
-            for k in keys:
-                if k not in (out.values() if side else out):
-                    left[shorten(k)][side].append(k)
-        pairs = [(old[0], new[0]) for old, new in left.values() if len(old) == len(new) == 1]
-        out |= {
-            old: new for old, new in pairs
-            if shorten is _unnamed or None in (old.grants, new.grants)
-        }  # fmt: skip
-    return out
-
-
-def _unnamed(key: Key) -> Key:
-    """The key without that of its attack."""
-    return replace(key, attack_key="")
-
-
-def _ungranted(key: Key) -> Key:
-    """The same, and without what was granted."""
-    return replace(key, attack_key="", grants=None)
+    old, new = (
+        group_by((k for k in keys if k not in out), lambda k: replace(k, attack_key=""))
+        for keys in (before, now)
+    )
+    return out | {of[0]: new[k][0] for k, of in old.items() if len(of) == len(new.get(k, ())) == 1}
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -240,7 +222,7 @@ def read_baseline(path: Path) -> Baseline:
         points = [_read_point(p) for p in found["points"]]
         if len(dict(points)) < len(points):
             raise ValueError  # of a file merged by hand the last of two would count
-        data = {str(k): str(v) for k, v in found.get("data", {}).items()}
+        data = {str(k): str(v) for k, v in found["data"].items()}
         return Baseline(dict(points), data)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _refuse(path, "a point is malformed", _ADVICE) from None
@@ -261,13 +243,10 @@ def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]
     figures = [v for by_seed in of.values() for v in by_seed.values()]
     if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
         raise ValueError
-    grants = p.get("grants")
-    if grants is not None and not isinstance(grants, str):
+    numbers = ("strength", "known_rows")
+    if any(isinstance(p[k], str | bool) is (k in numbers) for k in (*numbers, "grants")):
         raise ValueError
-    if any(isinstance(p[k], str | bool) for k in ("strength", "known_rows")):
-        raise ValueError
-    key = Key(**{k: p[k] for k in _WRITTEN}, grants=grants, attack_key=str(p.get("attack_key", "")))
-    return key, of
+    return Key(**{k: p[k] for k in _WRITTEN}), of
 
 
 def refuse_failed(where: Path | None, rows: Iterable[ResultRow]) -> None:
@@ -328,7 +307,7 @@ def judge_regressions(
 
     Args:
         results: as they are now, of :func:`vflsec.audit.leakage.read_records`, with
-            :func:`add_grants` if that is known.
+            :func:`add_grants`.
         before: of :func:`read_baseline`.
         validated: of :func:`vflsec.audit.validated.find_validated`.
         confidence: of the one-sided bounds.
@@ -500,9 +479,12 @@ def _judge(key: Key, w: _Weighed, who: str) -> Verdict:
 
 
 def _gone(key: Key, now: Iterable[Key]) -> str:
-    like = [k.grants for k in now if _ungranted(k) == _ungranted(key)]
-    other = [grants for grants in like if grants not in (None, key.grants)]
-    if key.grants is not None and other:
+    like = (
+        k.grants
+        for k in now
+        if replace(k, attack_key="", grants="") == replace(key, attack_key="", grants="")
+    )
+    if other := [grants for grants in like if grants != key.grants]:
         here, there = other[0] or "nothing", key.grants or "nothing"
         return f"{key.attack} was granted {there} in the baseline and {here} now. {_RENEW}"
     return f"{key.attack} has a figure in the baseline and none here. {_RENEW}"

@@ -7,7 +7,7 @@ An identity is compared whole. What differs in some of its fields alone is found
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
@@ -289,7 +289,7 @@ class Point(Identity, Scored):
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Point:
-        """From a row of a summary or of a frame, also one that an earlier version wrote."""
+        """From a row of a summary or of a frame."""
         people = row.get("exposed")
         given: dict[str, Any] = {
             "leakage": Leakage.of(row),
@@ -301,8 +301,6 @@ class Point(Identity, Scored):
                 given[f.name] = Estimate(**found | {"seeds": int(found["seeds"] or 0)})
             elif f.name in row and f.name not in given:
                 given[f.name] = clean(row[f.name])
-        given.setdefault("n_least", given.get("n", 0))  # earlier versions told the most alone
-        given.setdefault("planned", given.get("seeds", 0))
         return cls(**given)
 
 
@@ -355,8 +353,3 @@ _NUMBERS = {
     column for f in fields(Point) for column in (_columns(f.name)[:-1] if f.type == "Estimate" else
     [f.name] if f.type == "float | None" else [])
 }  # fmt: skip
-
-
-def read_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
-    """Points from rows of a summary or of a frame, also those that earlier versions wrote."""
-    return [Point.read(row) for row in rows]

@@ -47,8 +47,7 @@ class ResultRow(Identity, Scored):
         asked: the column, or the question about one, that an attack chose by itself.
         by_class: of exposed people, how many of each class.
         role: ``audit``, ``reference`` or ``control`` (a planted leak).
-        grants: what the attack was granted beside known rows, in words; None where that is not
-            known.
+        grants: what the attack was granted beside known rows, in words.
         notes: of its measure; not in tables.
     """
 
@@ -72,7 +71,7 @@ class ResultRow(Identity, Scored):
     asked: str = ""
     by_class: tuple[ClassCount, ...] = ()
     role: str = "audit"
-    grants: str | None = None
+    grants: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
@@ -108,7 +107,7 @@ def results_table(rows: Sequence[ResultRow]) -> pd.DataFrame:
 
 
 def read_rows(frame: pd.DataFrame) -> list[ResultRow]:
-    """The rows of a table, also with the columns ``role`` and ``grants``."""
+    """The rows of a table, also with the column ``role``."""
     rows = cast("list[dict[str, Any]]", frame.to_dict("records"))
     return [
         ResultRow(**{k: clean(v) for k, v in r.items() if k in _NAMES}

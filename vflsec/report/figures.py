@@ -23,7 +23,7 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import list_rows, summarise
 from vflsec.audit.leakage_claims import format_secret, select_shown
-from vflsec.audit.point import Estimate, Identity, Point, Training, read_points
+from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.result_row import read_rows
 from vflsec.core import check
 from vflsec.errors import ConfigError
@@ -84,7 +84,7 @@ def _attacked(data: Data, dataset: str | None = None) -> list[Point]:
 def _points(data: Data) -> Sequence[Point]:
     if isinstance(data, pd.DataFrame):
         if "seed" not in data.columns:
-            return read_points(list_rows(data))
+            return list(map(Point.read, list_rows(data)))
         return summarise([r for r in read_rows(data) if r.role != "control"])
     if isinstance(data, Mapping | Summary):
         return _summary(data).points
