@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, binary_gradients, iso, make_view, measure, rng, same
+from attack_views import PARTY, binary_gradients, iso, make_view, measure, rng
 from torch import nn
 
 from vflsec.attacks.cluster import Cluster
@@ -79,12 +79,3 @@ def test_cosine_ignores_length() -> None:
     g = g * torch.rand(500, 1, generator=rng()).sub(0.5).mul(8).exp()
     guess = cluster(metric="cosine").infer(make_view(y, gradients=g), rng())
     assert measure(guess, y) == 1.0
-
-
-def test_the_order_of_rows_changes_nothing() -> None:
-    x, y = blobs([0.6, 0.4], 1.0)
-    view = make_view(y, gradients=x)
-    key = ("received", "gradient", "mean", PARTY)
-    order = torch.randperm(len(y), generator=rng())
-    shuffled = replace(view, tables={key: view.tables[key].take(order)})
-    assert same(cluster().infer(view, rng()), cluster().infer(shuffled, rng()))

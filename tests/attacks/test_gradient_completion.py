@@ -135,15 +135,6 @@ def test_an_embedding_that_is_the_label_beside_empty_gradients() -> None:
         assert auc(completion(kind=kind), view, y) == 1.0
 
 
-@pytest.mark.parametrize("kind", ["head", "em", "average"])
-def test_nothing_in_gradients_or_embedding_stays_at_chance(kind: str) -> None:
-    y = (torch.rand(2000, generator=rng(1)) < 0.3).long()
-    noise = [torch.randn(2000, 8, generator=rng(s + 2), dtype=torch.float64) for s in range(5)]
-    view = view_of(noise, y)
-    low, high = null_band(y, view.targets["train"])
-    assert low < auc(completion(kind=kind), view, y) < high
-
-
 def test_labels_permuted_before_the_grant_are_not_found() -> None:
     gradients, y = signals(0.6, turns=True)
     other = y[torch.randperm(len(y), generator=rng(8))]

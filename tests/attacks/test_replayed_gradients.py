@@ -1,4 +1,4 @@
-"""ExPLoit: its objective at the truth, and what it recovers."""
+"""ExPLoit and UnSplit: what a replay of gradients leaves at the truth, and what it recovers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from attack_views import iso, make_view, measure, null_band, rng, tables
+from attack_views import iso, make_view, measure, rng, tables
 from sampled import sampled
 from torch import Tensor, nn
 
+from vflsec.attacks.unsplit import Unsplit, label_distances, replayed
 from vflsec.core.attack import Attack
 from vflsec.core.view import Facts, View
 from vflsec.inference.gradient_replay import compute_misfits, compute_slopes, list_factors
@@ -92,18 +93,6 @@ def test_it_recovers_labels_from_gradients_alone(classes: int) -> None:
     assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
 
 
-@pytest.mark.parametrize("epochs", sampled([6, 1]))
-def test_gradients_without_a_label_in_them_stay_at_chance(epochs: int) -> None:
-    y = (torch.rand(600, generator=rng(1)) < 0.4).long()
-    z = torch.randn(600, 5, generator=rng(3))
-    noise = [torch.randn(600, 5, generator=rng(2 + 10 * e)) for e in range(epochs)]
-    extra = tables([z] * epochs, "embedding", "sent")
-    view = make_view(y, gradients=noise, known=10, extra=extra)
-    guess = exploit(steps=60).infer(view, rng())
-    low, high = null_band(y, torch.from_numpy(guess.rows))
-    assert low < measure(guess, y) < high
-
-
 def times(view: View, factor: float) -> View:
     """The view of a party whose gradients carried a factor."""
     changed = {
@@ -113,14 +102,121 @@ def times(view: View, factor: float) -> View:
     return replace(view, tables=MappingProxyType(changed))
 
 
-@pytest.mark.parametrize("factor", sampled([1e-9, 1e6, 1e3, 1e-6, 1e-3]))
-def test_an_unknown_factor_hides_no_label(factor: float) -> None:
-    """Read as they came they fell to 0.49 at 1e-9, 0.92 at 1e-6, 0.59 at 1e3 and 0.46 at 1e6."""
-    view, y, _ = world()
-    guess = exploit(steps=120).infer(times(view, factor), rng())
-    assert measure(guess, y) > 0.97
-    part = exploit(steps=120, rows=100).infer(times(view, factor), rng())
-    assert measure(part, y) > 0.95
+def linear_world(classes: int = 2, n: int = 400) -> tuple[View, Tensor]:
+    """Gradients of one linear layer whose logits are added to those of peers."""
+    y = torch.arange(n) % classes
+    z = torch.randn(n, 8, generator=rng())
+    w = torch.randn(classes, 8, generator=rng(1))
+    p = torch.softmax(z @ w.T + torch.randn(n, classes, generator=rng(3)), 1)
+    g = (p - nn.functional.one_hot(y, classes)) @ w
+    extra = tables([z], "embedding", "sent")
+    return make_view(y, gradients=g, known=5 * classes, extra=extra), y
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_clone_fitted_to_known_rows_is_enough(classes: int) -> None:
+    view, y = linear_world(classes, 300)
+    guess = registry.attacks.create("unsplit", {}).infer(view, rng())
+    assert measure(guess, y, "accuracy") > 0.97
+    assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
+
+
+@pytest.mark.parametrize("factor", sampled([1e-9, 1e6, 1e-12, 1e3, 1e-6, 1e-3], 2))
+@pytest.mark.parametrize(("name", "params"), [("exploit", {"steps": 120}), ("unsplit", {})])
+def test_an_unknown_factor_hides_no_label(name: str, params: dict[str, Any], factor: float) -> None:
+    """Read as they came, or taken as 1, an AUC of 0.46 to 0.99 was left, or of 0.00 at 1e-3."""
+    view, y = linear_world(4, 300) if name == "unsplit" else world()[:2]
+    attack = registry.attacks.create(name, params)
+    told, scaled = attack.infer_many([view, times(view, factor)], [rng(), rng()])
+    assert measure(scaled, y) > 0.97
+    if name == "unsplit":
+        assert measure(scaled, y, "accuracy") > 0.97
+        assert (told.scores.argmax(1) == scaled.scores.argmax(1)).mean() > 0.99
+        assert scaled.notes["misfit"] == pytest.approx(told.notes["misfit"], abs=1e-3)
+    else:
+        part = exploit(steps=120, rows=100).infer(times(view, factor), rng())
+        assert measure(part, y) > 0.95
+
+
+def behind_noise(name: str, strengths: list[float], epoch: str = "best") -> tuple[float, str]:
+    """The AUC where each epoch's gradients had noise of such a strength, and which were read."""
+    view, y = linear_world() if name == "unsplit" else world(n=400)[:2]
+    z, g = view.sent("embedding", "last").tensor, view.received("gradient", "last").tensor
+    sent = [iso(g, s, seed=e) if s else g for e, s in enumerate(strengths)]
+    extra = tables([z] * len(sent), "embedding", "sent")
+    noisy = make_view(y, gradients=sent, known=20, extra=extra)
+    quick = {"steps": 150} if name == "exploit" else {}
+    guess = registry.attacks.create(name, {"epoch": epoch, **quick}).infer(noisy, rng())
+    return measure(guess, y), guess.notes.get("epoch", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "strength", "alone", "least"),
+    [("exploit", 2.0, 0.75, 0.9), ("unsplit", 3.0, 0.8, 0.95)],
+)
+def test_noise_that_is_drawn_anew_in_each_epoch_averages_out(
+    name: str, strength: float, alone: float, least: float
+) -> None:
+    assert behind_noise(name, [strength] * 16, "first")[0] < alone
+    found, read = behind_noise(name, [strength] * 16)
+    assert read == "mean"
+    assert found > least
+
+
+@pytest.mark.parametrize(
+    ("strengths", "reads"),
+    sampled([([0.0] + [20.0] * 9, "first"), ([20.0] + [0.0] * 9, "mean")]),
+)
+@pytest.mark.parametrize(("name", "least"), [("exploit", 0.95), ("unsplit", 0.99)])
+def test_a_defense_may_begin_or_end_with_an_epoch(
+    name: str, least: float, strengths: list[float], reads: str
+) -> None:
+    """Known rows tell which epochs to read; the first alone, or the last, would be at chance."""
+    found, read = behind_noise(name, strengths)
+    assert read == reads
+    assert found > least
+    assert behind_noise(name, strengths, "last" if reads == "first" else "first")[0] < 0.7
+
+
+def test_where_one_epoch_was_recorded_it_is_the_first_one() -> None:
+    assert behind_noise("unsplit", [1.0]) == (behind_noise("unsplit", [1.0], "first")[0], "first")
+
+
+@pytest.mark.parametrize("classes", [2, 5, 20])
+def test_with_the_true_layer_it_is_exact(classes: int) -> None:
+    """Closed form: the nearest of all labels' gradients is the true one's."""
+    z = torch.randn(200, 8, generator=rng(), dtype=torch.float64)
+    w = torch.randn(classes, 8, generator=rng(1), dtype=torch.float64)
+    b = torch.randn(classes, generator=rng(2), dtype=torch.float64)
+    y = torch.arange(200) % classes
+    leaf = z.clone().requires_grad_()
+    loss = nn.functional.cross_entropy(leaf @ w.T + b, y, reduction="sum")
+    (g,) = torch.autograd.grad(loss, leaf)
+    assert replayed((w, b), z, nn.functional.one_hot(y, classes).double()) == pytest.approx(g)
+    scores = label_distances((w, b), z, g)
+    assert torch.equal(scores.argmax(1), y)
+    assert float(scores.amax(1).abs().max()) < 1e-20
+
+
+def test_the_factor_is_that_of_least_squares() -> None:
+    """With the true layer and 3 g received, the factor is 3, and no distance is left."""
+    z = torch.randn(1, 50, 8, generator=rng(), dtype=torch.float64)
+    w = torch.randn(1, 3, 8, generator=rng(1), dtype=torch.float64)
+    b = torch.zeros(1, 1, 3, dtype=torch.float64)
+    y = (torch.arange(50) % 3).unsqueeze(0)
+    g = replayed((w, b), z, nn.functional.one_hot(y, 3).double())
+    clone = (w.clone().requires_grad_(), b.clone().requires_grad_())
+    misfit, factor = Unsplit(steps=1, lr=1e-12)._fit(clone, z, 3 * g, y)
+    assert float(factor) == pytest.approx(3.0)
+    assert float(misfit) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_unsplit_applies_behind_one_linear_layer_only() -> None:
+    attack = registry.attacks.create("unsplit", {})
+    facts = replace(make_view(torch.arange(4) % 2).facts, top=True, extra={"top": ()})
+    assert attack.applicable(facts) == ""
+    assert "one linear top layer" in attack.applicable(replace(facts, extra={"top": (32,)}))
+    assert "direct" in attack.applicable(replace(facts, top=False))
 
 
 def test_gradients_of_a_usual_size_are_read_as_they_came() -> None:
@@ -139,47 +235,6 @@ def test_gradients_of_a_usual_size_are_read_as_they_came() -> None:
     assert all((a.scores == b.scores).all() for a, b in zip(both, alone, strict=True))
     assert "factor" not in both[0].notes
     assert "factor" in both[1].notes
-
-
-@pytest.mark.parametrize("factor", sampled([1e6, 1e-6]))
-def test_a_factor_finds_nothing_where_there_is_nothing(factor: float) -> None:
-    y = (torch.rand(600, generator=rng(1)) < 0.4).long()
-    view = make_view(
-        y, gradients=factor * torch.randn(600, 5, generator=rng(2)), known=10,
-        extra=tables([torch.randn(600, 5, generator=rng(3))], "embedding", "sent"),
-    )  # fmt: skip
-    guess = exploit(steps=60).infer(view, rng())
-    low, high = null_band(y, torch.from_numpy(guess.rows))
-    assert low < measure(guess, y) < high
-
-
-def behind_noise(strengths: list[float], epoch: str = "best") -> tuple[float, str]:
-    """The AUC where each epoch's gradients had noise of such a strength, and which were read."""
-    view, y, _ = world(n=400)
-    z, g = view.sent("embedding", "last").tensor, view.received("gradient", "last").tensor
-    sent = [iso(g, s, seed=e) if s else g for e, s in enumerate(strengths)]
-    extra = tables([z] * len(sent), "embedding", "sent")
-    noisy = make_view(y, gradients=sent, known=20, extra=extra)
-    guess = exploit(epoch=epoch, steps=150).infer(noisy, rng())
-    return measure(guess, y), guess.notes.get("epoch", "")
-
-
-def test_noise_that_is_drawn_anew_in_each_epoch_averages_out() -> None:
-    assert behind_noise([2.0] * 16, "first")[0] < 0.75
-    found, read = behind_noise([2.0] * 16)
-    assert read == "mean"
-    assert found > 0.9
-
-
-@pytest.mark.parametrize(
-    ("strengths", "reads"),
-    sampled([([0.0] + [20.0] * 9, "first"), ([20.0] + [0.0] * 9, "mean")]),
-)
-def test_a_defense_may_begin_or_end_with_an_epoch(strengths: list[float], reads: str) -> None:
-    found, read = behind_noise(strengths)
-    assert read == reads
-    assert found > 0.95
-    assert behind_noise(strengths, "last" if reads == "first" else "first")[0] < 0.7
 
 
 def test_needs_follow_how_classes_are_named() -> None:
@@ -222,17 +277,6 @@ def test_a_part_of_the_rows_tells_as_much_as_all(noise: float, least: float) -> 
     error = (2 * (full * (1 - full) + 1 / n) / n) ** 0.5  # of a difference, Hanley and McNeil bound
     assert abs(full - fewer) < 2 * error
     assert (whole.scores.argmax(1) == part.scores.argmax(1)).mean() > (0.97 if not noise else 0.8)
-
-
-def test_a_part_of_rows_that_tell_nothing_stays_at_chance() -> None:
-    y = (torch.rand(900, generator=rng(1)) < 0.4).long()
-    view = make_view(
-        y, gradients=torch.randn(900, 5, generator=rng(2)), known=10,
-        extra=tables([torch.randn(900, 5, generator=rng(3))], "embedding", "sent"),
-    )  # fmt: skip
-    guess = exploit(steps=60, rows=200).infer(view, rng())
-    low, high = null_band(y, torch.from_numpy(guess.rows))
-    assert low < measure(guess, y) < high
 
 
 def test_more_rows_than_there_are_change_nothing() -> None:
