@@ -64,22 +64,9 @@ def test_columns_are_named_or_told() -> None:
         schema.attribute(x, "salary")
 
 
-def test_in_a_cohort_it_is_scored_beside_the_controls_of_the_attribute() -> None:
-    tasks = {0: small_task(0, n=400)}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8})
-    spec = AttackSpec("attribute", {}, ("active",), aux_rows=60)
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
-    (auc,) = [m for m in result.measures if m.metric == "auc"]
-    assert auc.target == "attribute"
-    assert auc.value is not None
-    assert auc.value > 0.85
-    assert {"majority", "logistic"} <= set(auc.controls)
-    assert auc.controls["logistic"]["value"] < 0.7  # type: ignore[operator]
-
-
 @pytest.mark.parametrize("told", ["first", "anew"])
 def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
-    """The last embeddings alone were read: 0.5 and 0.7 of the rows were answered rightly."""
+    """The last embeddings alone were read: 0.5 and 0.7 of rows rightly, an R^2 of -0.02 and 0.35."""
     x = normal(500, 3)
     plain = x @ normal(3, 6, seed=2)
     epochs = [normal(500, 6, seed=3 + e) for e in range(10)]
@@ -93,6 +80,9 @@ def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
     assert (guess.scores.argmax(1) == truth).mean() > (0.9 if told == "first" else 0.77)
     share = registry.attacks.create("property", {"column": "v1"}).infer(view, rng())
     assert share.notes["lambda"] > 0.6
+    decoded = registry.attacks.create("embedding_inversion", {}).infer(view, rng())
+    assert r2(decoded, x) > (0.95 if told == "first" else 0.55)
+    assert decoded.notes["variant"].endswith(told.replace("anew", "mean"))
 
 
 @pytest.mark.parametrize("whose", sampled(["batch", "row", "place"], 2))
@@ -312,18 +302,6 @@ def test_what_cannot_be_asked_of_a_column_is_said() -> None:
         schema.attribute(x, "job", category=3)
     with pytest.raises(ThreatModelError, match="'age' holds numbers, of which category = 1"):
         schema.attribute(x, "age", category=1)
-
-
-def test_in_an_audit_a_question_is_scored_by_the_cut_of_training_rows() -> None:
-    tasks = {0: small_task(0, n=600)}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8})
-    spec = AttackSpec("attribute", {"ask": "largest tenth"}, ("active",), aux_rows=120)
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
-    (found,) = [m for m in result.measures if m.metric == "auc"]
-    assert found.value is not None
-    assert found.value > 0.85
-    assert {"majority", "logistic", "value, linear"} <= set(found.controls)
-    assert found.controls["value, linear"]["value"] < 0.75  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("victim", "whose"), [("", "passive1"), ("passive2", "passive2")])

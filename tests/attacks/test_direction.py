@@ -54,24 +54,6 @@ def test_reference_rows_are_not_in_the_answer() -> None:
     assert set(view.targets["train"].tolist()) <= set(guess.rows.tolist())
 
 
-@pytest.mark.parametrize(("strength", "low", "high"), [(1.0, 0.98, 1.0), (25.0, 0.42, 0.58)])
-def test_under_isotropic_noise(strength: float, low: float, high: float) -> None:
-    """With a reference as received: strength 1 stops nothing, strength 25 nearly all."""
-    g, y = binary_gradients()
-    view = make_view(y, gradients=iso(g, strength), known=2)
-    assert low <= measure(direction().infer(view, rng()), y) <= high
-
-
-def test_accumulating_beats_one_epoch_under_noise() -> None:
-    g, y = binary_gradients(2000, 32)
-    epochs = [iso(g, 5.0, seed) for seed in range(30)]
-    view = make_view(y, gradients=epochs, known=10, batch=2000)
-    once = measure(direction(accumulate=False, positives=5).infer(view, rng()), y)
-    often = measure(direction(positives=5).infer(view, rng()), y)
-    assert once < 0.85
-    assert often > 0.97
-
-
 def test_known_rows_beyond_the_reference_change_nothing() -> None:
     """Only the references are read; labels of targets are not in the view at all."""
     g, y = binary_gradients(300, 8)

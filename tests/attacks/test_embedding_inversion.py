@@ -17,7 +17,6 @@ from vflsec.core.attack import Attack
 from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.guess import Guess
 from vflsec.engine.cohort import run_cohort
-from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control, feature_controls
 from vflsec.plugins import registry
@@ -83,46 +82,6 @@ def test_a_control_that_repeats_its_rows_is_not_far_below_the_mean() -> None:
     assert np.min(told) > -0.15
 
 
-def test_without_auxiliary_rows_it_is_refused() -> None:
-    view = feature_view(normal(20, 1), normal(20, 1, seed=1), normal(20, 1, seed=2))
-    with pytest.raises(ThreatModelError, match="aux_rows"):
-        inversion().infer(view, rng())
-
-
-def test_replicas_in_one_batch_equal_replicas_alone() -> None:
-    views = [
-        feature_view(normal(50, 2, seed=s), normal(50, 2, seed=s + 5), normal(50, 3, seed=s + 9),
-                     aux=20)
-        for s in range(2)
-    ]  # fmt: skip
-    together = inversion(steps=20).infer_many(views, [rng(0), rng(1)])
-    for s in range(2):
-        alone = inversion(steps=20).infer(views[s], rng(s))
-        assert np.allclose(alone.scores, together[s].scores, atol=1e-9)
-
-
-def test_in_a_cohort_it_beats_its_control_and_names_the_victim() -> None:
-    tasks = {0: small_task(0, n=400)}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8})
-    spec = AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
-    measure, best = result.measures
-    assert (measure.target, measure.metric, measure.split) == ("feature", "r2", "train")
-    assert (best.target, best.metric, best.split, best.n) == ("feature", "r2_column", "train", 160)
-    assert best.value is not None
-    assert best.value > 0.6
-    assert measure.n == 240 - 20 - 60
-    assert measure.value is not None
-    assert measure.value > 0.45
-    assert set(measure.controls) == {
-        "mean", "linear", "network", "entry", "labelled", "labelled, network",
-        "labelled, entry", "chosen",
-    }  # fmt: skip
-    assert max(c["value"] for c in measure.controls.values()) < 0.1  # type: ignore[type-var]
-    assert measure.notes["victim"] == "passive1"
-    assert measure.adversary == "active"
-
-
 def test_two_victims_stand_side_by_side_and_one_can_be_named() -> None:
     tasks = {0: small_task(0, n=400, widths=(4, 3, 5))}
     cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 3, "cut": 8})
@@ -177,22 +136,6 @@ def test_columns_that_nothing_tells_are_left_at_their_means() -> None:
     ]
     found = inversion().infer_many(views, [rng(seed) for seed in range(5)])
     assert np.mean([r2(g, x) for g, x in zip(found, tables, strict=True)]) > -0.03
-
-
-@pytest.mark.parametrize(("where", "least"), [("first", 0.95), ("anew", 0.6)])
-def test_what_the_last_epoch_does_not_tell_another_or_all_do(where: str, least: float) -> None:
-    """The last embeddings alone were read: an R^2 of -0.02, and of 0.35."""
-    x = normal(500, 4)
-    plain = x @ normal(4, 8, seed=2)
-    epochs = [normal(500, 8, seed=3 + e) for e in range(10)]
-    if where == "first":
-        epochs[0] = plain
-    else:
-        epochs = [plain + 3 * noise for noise in epochs]
-    view = feature_view(normal(500, 3, seed=1), x, epochs, aux=60)
-    guess = inversion().infer(view, rng())
-    assert r2(guess, x) > least
-    assert guess.notes["variant"].endswith(where.replace("anew", "mean"))
 
 
 @pytest.mark.parametrize("seed", sampled(range(5), 2))

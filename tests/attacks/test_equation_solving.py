@@ -15,11 +15,10 @@ from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.label import Classes
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 from vflsec.testing import small_task, train
 from vflsec.train.views import make_view
 
@@ -67,8 +66,6 @@ def test_where_it_has_no_meaning_it_says_so() -> None:
     assert solving().applicable(facts) == ""
     assert "hidden = []" in solving().applicable(replace(facts, extra={"hidden": (64,)}))
     assert "top = []" in solving().applicable(replace(facts, top=True))
-    with pytest.raises(ThreatModelError, match="peer_model"):
-        solving().infer(replace(view, models={"active": view.models["active"]}), rng())
 
 
 def read_scores(task: Task, aux: int = 20, **params: Any) -> tuple[Guess, Any]:
@@ -114,17 +111,3 @@ def test_of_more_columns_scores_tell_the_one_direction() -> None:
 def test_on_shares_no_score_is_sent() -> None:
     with pytest.raises(ThreatModelError, match="score"):
         read_scores(small_task(0), protocol="shares")
-
-
-def test_in_a_cohort_of_linear_models_it_is_exact() -> None:
-    tasks = {0: small_task(0, widths=(4, 3), classes=3)}
-    cell = CellSpec(
-        {"name": "s"}, "splitnn",
-        {"epochs": 1, "hidden": (), "top": (), "linear_top": False, "aggregation": "sum",
-         "batch_size": 1000, "lr": 1e-12},
-        dtype="float64",
-    )  # fmt: skip
-    spec = AttackSpec("equation_solving", {"equations": "embedding"}, ("active",), peer_model=True)
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
-    (measure,) = result.measures
-    assert measure.value == pytest.approx(1.0, abs=1e-9)

@@ -285,9 +285,6 @@ def test_what_it_needs_is_said() -> None:
     view = feature_view(x, x, x, aux=20, facts={"widths": {PARTY: 2}})
     with pytest.raises(ThreatModelError, match="labels of its own"):
         fsha(use="critic").infer(view, rng())
-    for use in ("pairs", "critic"):
-        with pytest.raises(ThreatModelError, match="aux_rows"):
-            fsha(use=use).infer(replace(view, aux=None), rng())
     unclear = replace(view, facts=replace(view.facts, widths={PARTY: 3}))
     with pytest.raises(ThreatModelError):
         fsha(use="critic", labelled=False).infer(unclear, rng())

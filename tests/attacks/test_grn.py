@@ -13,7 +13,6 @@ from torch import nn
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Schema, Table, View
-from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 
 
@@ -46,21 +45,6 @@ def test_it_works_where_a_shuffled_prediction_does_not() -> None:
     control = np.corrcoef(view.columns["active"][:, 0], x[:, 0])[0, 1] ** 2
     assert found == pytest.approx(control, abs=0.15)
     assert lost < 0.2 < found
-
-
-def test_without_the_victims_model_it_is_refused() -> None:
-    view, _ = world()
-    with pytest.raises(ThreatModelError, match="peer_model"):
-        grn().infer(replace(view, models={"active": view.models["active"]}), rng())
-
-
-def test_replicas_in_one_batch_equal_replicas_alone() -> None:
-    views = [world(s, 60)[0] for s in range(2)]
-    attack = grn(epochs=2)
-    together = attack.infer_many(views, [rng(0), rng(1)])
-    for s in range(2):
-        alone = attack.infer(views[s], rng(s))
-        assert np.allclose(alone.scores, together[s].scores, atol=1e-4)
 
 
 def test_tables_with_categories_are_declined_and_no_failure() -> None:

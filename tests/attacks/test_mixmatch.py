@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from attack_views import make_view, measure, rng
@@ -89,22 +88,6 @@ def test_a_few_labels_name_clusters() -> None:
     attack = registry.attacks.create("model_completion", {"variants": ("mixmatch_frozen",)})
     rows = view.targets["test"]
     assert measure(attack.infer(view, rng()), y, rows=rows) > 0.95
-
-
-def test_replicas_in_one_batch_equal_replicas_alone() -> None:
-    attack = registry.attacks.create(
-        "model_completion", {"variants": ("mixmatch",), "mixmatch": {"epochs": 1, "iterations": 20}}
-    )
-    views = []
-    for seed in range(2):
-        y = torch.arange(80) % 2
-        x = torch.randn(80, 4, generator=rng(seed), dtype=torch.float64)
-        torch.manual_seed(seed)
-        views.append(make_view(y, columns=x, bottom=nn.Linear(4, 3).double(), known=8))
-    together = attack.infer_many(views, [rng(s) for s in range(2)])
-    for s in range(2):
-        alone = attack.infer(views[s], rng(s))
-        assert np.allclose(alone.scores, together[s].scores, atol=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,14 +143,19 @@ def test_the_variant_is_chosen_on_known_rows() -> None:
     assert measure(guess, y) > 0.9
 
 
-def test_replicas_in_one_batch_equal_replicas_alone() -> None:
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"variants": ("mixmatch",), "mixmatch": {"epochs": 1, "iterations": 20}}],
+    ids=["default", "mixmatch"],
+)
+def test_replicas_in_one_batch_equal_replicas_alone(params: dict[str, Any]) -> None:
     views = []
     for seed in range(3):
         y = labels(90, 2, seed)
         x = torch.randn(90, 4, generator=rng(seed + 10), dtype=torch.float64) + y.unsqueeze(1)
         torch.manual_seed(seed)
         views.append(make_view(y, columns=x, bottom=trained_bottom(4), known=8))
-    attack = completion(steps=15)
+    attack = completion(steps=15, **params)
     together = attack.infer_many(views, [rng(s) for s in range(3)])
     for s, view in enumerate(views):
         alone = attack.infer(view, rng(s))

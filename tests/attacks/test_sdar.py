@@ -12,12 +12,9 @@ from torch import nn
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Table, View
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.measure.controls import feature_controls
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
-from vflsec.testing import small_task
 
 KEY = ("received", "embedding", "last", "active")
 
@@ -118,30 +115,6 @@ def test_own_labels_are_a_control_where_the_view_holds_them() -> None:
 
 def test_what_it_needs_is_said() -> None:
     view, _ = world(0, n=60, aux=20)
-    with pytest.raises(ThreatModelError, match="labels of its own"):
-        sdar().infer(replace(view, labels=None), rng())
-    with pytest.raises(ThreatModelError, match="aux_rows"):
-        sdar().infer(replace(view, aux=None), rng())
     with pytest.raises(ThreatModelError, match="own models"):
         sdar().infer(replace(view, models={}), rng())
     assert "quantity" in sdar().pointless(replace(view.facts, classes=1))
-
-
-def test_replicas_in_one_batch_equal_replicas_alone() -> None:
-    views = [world(s, n=120, aux=40)[0] for s in range(2)]
-    together = sdar(steps=8).infer_many(views, [rng(0), rng(1)])
-    for s in range(2):
-        alone = sdar(steps=8).infer(views[s], rng(s))
-        assert np.allclose(alone.scores, together[s].scores, atol=1e-5)
-
-
-def test_in_a_cohort_the_label_party_runs_it_and_others_have_no_labels() -> None:
-    task = small_task(0, n=240, classes=3)
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 4})
-    spec = AttackSpec("sdar", {"steps": 20}, ("active",), aux_rows=40)
-    (result,) = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)
-    (measure,) = result.measures
-    assert (measure.target, measure.metric, measure.split) == ("feature", "r2", "train")
-    labelled = {"labelled", "labelled, network", "labelled, entry"}
-    assert set(measure.controls) == {"mean", "linear", "network", "entry", "chosen"} | labelled
-    assert measure.n == 144 - 20 - 40

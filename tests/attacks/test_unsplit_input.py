@@ -13,11 +13,7 @@ from torch import Tensor, nn
 from vflsec.core.attack import Attack
 from vflsec.core.rng import as_global
 from vflsec.core.view import View
-from vflsec.engine.cohort import run_cohort
-from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
-from vflsec.testing import small_task
 
 
 def unsplit(**params: object) -> Attack:
@@ -71,23 +67,3 @@ def test_budget_free_weights_are_not_those_of_the_victim() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, bottom.parameters(), strict=True))
     granted = [unsplit(rounds=2, weights="granted").infer(v, rng()) for v in (view, changed)]
     assert not np.array_equal(granted[0].scores, granted[1].scores)
-    with pytest.raises(ThreatModelError, match="peer_model"):
-        unsplit().infer(replace(view, models={}), rng())
-
-
-def test_replicas_in_one_batch_equal_replicas_alone() -> None:
-    views = [world(s)[0] for s in range(2)]
-    together = unsplit(rounds=2).infer_many(views, [rng(0), rng(1)])
-    for s in range(2):
-        alone = unsplit(rounds=2).infer(views[s], rng(s))
-        assert np.allclose(alone.scores, together[s].scores, atol=1e-6)
-
-
-def test_in_a_cohort_it_stands_beside_the_mean() -> None:
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 8, "hidden": []})
-    spec = AttackSpec("unsplit_input", {"weights": "granted"}, ("active",), peer_model=True)
-    (result,) = run_cohort([cell], [spec], {0: small_task(0)}, device="cpu", main=False)
-    (measure,) = result.measures
-    assert set(measure.controls) == {"mean"}
-    assert measure.value is not None
-    assert measure.value > 0.8
