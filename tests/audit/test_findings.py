@@ -3,7 +3,9 @@
 import re
 from typing import Any
 
+import gate_rows
 import pytest
+from gate_rows import STEADY, task
 
 from vflsec.audit.findings import Finding, build_findings
 from vflsec.audit.gate import Gate
@@ -11,26 +13,13 @@ from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.validated import Validation
 
-NOISE = (-0.01, 0.0, 0.01, 0.0, 0.0)
-
 
 def rows(
-    value: float, control: float = 0.5, name: str = "majority", noise: Any = NOISE, **extra: Any
+    value: float, control: float = 0.5, name: str = "majority", noise: Any = STEADY, **extra: Any
 ) -> list[dict[str, Any]]:
-    return [
-        {
-            "cell": f"{s}", "dataset": "toy", "algorithm": "splitnn", "seed": s, "split": "test",
-            "adversary": "bank", "attack": "direction", "target": "label", "metric": "auc",
-            "value": value + e, "n": 500, "chance": 0.5,
-            "controls": {name: {"value": control, "cv": None if name == "majority" else control}},
-        } | extra
-        for s, e in enumerate(noise)
-    ]  # fmt: skip
-
-
-def task(value: float, noise: Any = NOISE, **extra: Any) -> list[dict[str, Any]]:
-    gone = {"attack": "", "adversary": "", "target": "", "controls": {}}
-    return rows(value, noise=noise, **{**gone, **extra})
+    """Of an attack beside one control."""
+    beside = {name: {"value": control, "cv": None if name == "majority" else control}}
+    return gate_rows.rows(value - 0.5, noise, **{"controls": beside, **extra})
 
 
 def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
@@ -93,6 +82,11 @@ def test_a_small_error_is_better_than_guessing(own: float) -> None:
 def test_one_seed_concludes_nothing() -> None:
     (said,) = found(rows(0.99, noise=(0.0,)))
     assert (said.kind, said.interval, figures(said.text)[-1]) == ("single_seed", None, 0.49)
+
+
+def test_what_stands_beside_nothing_is_no_leak() -> None:
+    (said,) = found([r | {"controls": {}, "chance": None} for r in rows(0.9)])
+    assert said.kind == "no_baseline"
 
 
 def test_what_could_not_be_scored_is_no_figure() -> None:
@@ -162,38 +156,6 @@ def test_a_finding_holds_what_its_sentence_says() -> None:
     assert leak.interval == pytest.approx((0.4312, 0.4488), abs=1e-4)
     assert verdict.values == pytest.approx({"value": 0.44, "threshold": 0.05})
     assert verdict.text.startswith(f"FAIL: {gate.label}")
-
-
-@pytest.mark.parametrize(
-    ("records", "kind"),
-    [
-        (rows(0.99, 0.55, "own columns"), "leak"),
-        (rows(0.97, 0.97, "own columns"), "baseline_predicts"),
-        (rows(0.92, 0.97, "own columns"), "baseline_predicts"),
-        (rows(0.5), "at_chance"),
-        (rows(0.99, noise=(0.0,)), "single_seed"),
-        (rows(0.01, 0.62, "logistic"), "reversed_ranking"),
-        ([r | {"value": None, "controls": {}} for r in rows(0.9)], "not_scored"),
-        ([r | {"controls": {}, "chance": None} for r in rows(0.9)], "no_baseline"),
-    ],
-)
-def test_the_kind_of_what_is_found_without_a_defense(
-    records: list[dict[str, Any]], kind: str
-) -> None:
-    (said,) = found(records)
-    assert said.kind == kind
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [((0.99, 0.98), "not_stopped"), ((0.99, 0.5), "stopped"), ((0.5, 0.5), "stopped"),
-     ((0.01, 0.01), "reversed_ranking")],
-)  # fmt: skip
-def test_the_kind_of_what_a_defense_does(values: tuple[float, float], kind: str) -> None:
-    records = rows(0.99)
-    for k, v in zip((1.0, 5.0), values, strict=True):
-        records += rows(v, defense="iso", strength=k)
-    assert [f.kind for f in found(records)] == ["leak", kind]
 
 
 def test_nothing_to_tell() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from gate_rows import record
+from gate_rows import task_record as task
 
 from vflsec.audit import cap, dcs
 from vflsec.audit.gate_selection import is_stack_named
@@ -20,24 +22,7 @@ from vflsec.audit.point import Training
 from vflsec.audit.result_row import COLUMNS, read_rows, results_table
 from vflsec.audit.tradeoff_curves import build_curves
 from vflsec.errors import ConfigError
-from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
-
-SPEC = AttackSpec("direction", adversary=("bank",))
-
-
-def record(seed: int, value: float | None, **extra: Any) -> dict[str, Any]:
-    return {
-        "cell": f"c{seed}{extra.get('defense', '')}{extra.get('strength', '')}",
-        "dataset": "toy", "algorithm": "splitnn", "phase": "train", "seed": seed, "split": "test",
-        "adversary": "bank", "attack": "direction", "attack_key": SPEC.key, "target": "label",
-        "metric": "auc", "value": value, "n": 100, "chance": 0.5,
-        "controls": {"majority": {"value": 0.5, "cv": None}},
-    } | extra  # fmt: skip
-
-
-def task(seed: int, value: float, **extra: Any) -> dict[str, Any]:
-    gone = {"attack": "", "adversary": "", "attack_key": "", "target": "", "controls": {}}
-    return record(seed, value, **{**gone, **extra})
+from vflsec.specs import CellResult, CellSpec, DefenseSpec, Measure
 
 
 def test_frame_has_the_agreed_columns_and_types() -> None:
@@ -181,54 +166,11 @@ def test_an_error_never_becomes_a_number() -> None:
     assert point.value.mean == pytest.approx(0.8)
 
 
-def test_summary_is_paired_by_seed() -> None:
-    rng = np.random.default_rng(0)
-    control, gain = rng.normal(0.6, 0.1, 6), np.array([0.10, 0.12, 0.09, 0.11, 0.10, 0.08])
-    rows = [
-        record(s, control[s] + gain[s], controls={"own": {"value": control[s], "cv": 0.6}})
-        for s in range(6)
-    ]
-    point = summarise(read_records(rows[::-1]), confidence=0.9)[0]
-    assert point.advantage.mean == pytest.approx(0.1)
-    assert (point.advantage.low, point.advantage.high) == pytest.approx(t_interval(gain, 0.9))
-    assert point.advantage.lower == pytest.approx(t_interval(gain, 0.9, "lower").low)
-    assert point.advantage.upper == pytest.approx(t_interval(gain, 0.9, "upper").high)
-    assert point.value.sd > 2 * point.advantage.sd
-    assert (point.seeds, point.control, point.n) == (6, "own", 100)
-
-
 def test_one_seed_has_a_value_and_no_interval() -> None:
     point = summarise(read_records([record(0, 0.9)]))[0]
     assert point.value.mean == 0.9
     assert (point.value.sd, point.value.low, point.value.high) == (None, None, None)
     assert point.advantage.lower is None
-
-
-def test_utility_is_joined_and_its_drop_is_paired() -> None:
-    rows = []
-    for s in range(3):
-        base = 0.9 + 0.02 * s
-        rows += [record(s, 0.95), task(s, base), task(s, 0.1, split="train")]
-        rows += [
-            record(s, 0.6, defense="iso", strength=5.0, phase="pretrain"),
-            task(s, base - 0.05, defense="iso", strength=5.0),
-        ]
-    summary = summarise(read_records(rows))
-    (iso,) = [p for p in summary if p.defense == "iso" and p.attack]
-    assert iso.utility.mean == pytest.approx(0.87)
-    assert iso.utility_drop.mean == pytest.approx(0.05)
-    assert iso.utility_drop.sd == pytest.approx(0, abs=1e-12)
-    assert iso.utility_metric == "auc"
-    (bare,) = [p for p in summary if p.defense == "none" and p.attack]
-    assert bare.utility_drop.mean == 0
-
-
-def test_strength_zero_is_the_undefended_reference() -> None:
-    rows = [
-        task(s, u, defense="iso", strength=k) for s in range(2) for k, u in ((0, 0.9), (5, 0.7))
-    ]
-    summary = summarise(read_records(rows))
-    assert [p.utility_drop.mean for p in summary] == pytest.approx([0, 0.2])
 
 
 def test_a_reversed_ranking_is_no_protection_in_cap_and_dcs() -> None:
@@ -277,7 +219,10 @@ def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> N
 def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wrong() -> None:
     rows = []
     for k, a, u in ((0.0, 1.0, 0.9), (1.0, 0.5, 0.8)):
-        rows += [record(0, a, defense="iso", strength=k), task(0, u, defense="iso", strength=k)]
+        rows += [
+            record(0, a, defense="iso", strength=k),
+            task(0, u, defense="iso", strength=k),
+        ]
     summary = summarise(read_records(rows))
     (curve,) = build_curves(summary)
     assert curve.cap == pytest.approx(0.4)
@@ -286,17 +231,6 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
     no_task = summarise(read_records([r for r in rows if r["attack"]]))
     assert [(c.cap, c.dcs) for c in build_curves(no_task)] == [(None, (None, None))]
     assert curve.dcs == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
-
-
-def test_primary_metric_is_told_from_the_levels_of_chance() -> None:
-    def names(**chances: float) -> str:
-        rows = [record(0, 0.5, metric=m, chance=c) for m, c in chances.items()]
-        return results_frame(rows)["primary"][0]
-
-    assert names(accuracy=0.6, auc=0.5, f1=0.5, balanced_accuracy=0.5) == "auc"
-    assert names(accuracy=0.26, auc=0.5, balanced_accuracy=0.25) == "accuracy"
-    assert names(accuracy=0.5, auc=0.5, balanced_accuracy=0.25) == "balanced_accuracy"
-    assert names(leak_auc=0.5) == "leak_auc"
 
 
 def test_a_finished_cell_becomes_records() -> None:
@@ -312,12 +246,6 @@ def test_a_finished_cell_becomes_records() -> None:
         2.0,
         3,
     ]
-    assert defense_point(()) == ("none", 0.0)
-    stack = (
-        DefenseSpec("mid", {"beta": 1}), DefenseSpec("iso", strength=2.0, party="shop"),
-        DefenseSpec("rr", strength=0.5),
-    )  # fmt: skip
-    assert defense_point(stack) == ("mid(beta=1) + iso(party=shop) + rr(strength=0.5)", 2.0)
 
 
 def test_nothing_gives_nothing() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gate_rows import record
+from gate_rows import task_record as task
 from scipy import stats
 
 from vflsec.audit import controls as ctl
@@ -16,23 +18,7 @@ from vflsec.audit.exposed import Counts
 from vflsec.audit.leakage import defense_point, read_records, summarise
 from vflsec.audit.point import Point
 from vflsec.errors import ConfigError
-from vflsec.specs import AttackSpec, DefenseSpec
-
-SPEC = AttackSpec("direction", adversary=("bank",))
-
-
-def record(seed: int, value: float | None, **extra: Any) -> dict[str, Any]:
-    return {
-        "cell": f"c{seed}", "dataset": "toy", "algorithm": "splitnn", "phase": "train",
-        "seed": seed, "split": "test", "adversary": "bank", "attack": "direction",
-        "attack_key": SPEC.key, "target": "label", "metric": "auc", "value": value, "n": 100,
-        "chance": 0.5, "controls": {"majority": {"value": 0.5, "cv": None}},
-    } | extra  # fmt: skip
-
-
-def task(seed: int, value: float | None, **extra: Any) -> dict[str, Any]:
-    bare = {"attack": "", "adversary": "", "attack_key": "", "target": "", "controls": {}}
-    return record(seed, value, **{**bare, **extra})
+from vflsec.specs import DefenseSpec
 
 
 def points(*records: dict[str, Any]) -> list[Point]:

@@ -5,28 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gate_rows import rows, verdicts_of
-from scipy import stats
 
-from vflsec.audit.controls import has_outlier
 from vflsec.audit.gate import Gate, Warn
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import Point, write_points
 
 APART = (0.09, 0.0, 0.002, -0.002, 0.001)
 EVEN = (0.05, -0.05, 0.02, -0.02, 0.0)
-
-
-@pytest.mark.parametrize("n", [3, 5, 10])
-def test_grubbs_holds_its_level_and_finds_one_of_two_values(n: int) -> None:
-    rng = np.random.default_rng(n)
-    normal = sum(has_outlier(rng.standard_normal(n)) for _ in range(3000))
-    assert stats.binom.ppf(0.001, 3000, 0.01) <= normal <= stats.binom.ppf(0.999, 3000, 0.01)
-    if n > 3:
-        apart = [has_outlier(0.05 * rng.standard_normal(n) + (np.arange(n) == 1))
-                 for _ in range(50)]  # fmt: skip
-        assert all(apart)
-    assert not has_outlier(np.full(n, 0.1))
-    assert not has_outlier(np.array([0.1, 0.2]))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from gate_rows import record, task_record
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
@@ -80,14 +81,10 @@ def test_what_could_not_be_seen_is_no_failure_of_a_training_that_diverged(tmp_pa
     assert found.to_dict() == {"pretrain": "error", "train": "not-observable"}
 
 
-def record(seed: int, attack: str, value: float | None, **extra: Any) -> dict[str, Any]:
-    lost = {"status": "error", "reason": "diverged"} if value is None else {}
-    return {
-        "cell": f"{extra}{seed}", "dataset": "toy", "algorithm": "splitnn", "seed": seed,
-        "adversary": "bank" if attack else "", "split": "test", "metric": "auc", "n": 500,
-        "chance": 0.5, "attack": attack, "target": "label" if attack else "", "value": value,
-        "controls": {"majority": {"value": 0.5, "cv": None}} if attack else {},
-    } | lost | extra  # fmt: skip
+def of(seed: int, attack: str, value: float | None, **extra: Any) -> dict[str, Any]:
+    """Of an attack, or of the task where it has no name."""
+    made = record if attack else task_record
+    return made(seed, value, n=500, cell=f"{extra}{seed}", **{"attack": attack, **extra})
 
 
 def some_lost() -> list[dict[str, Any]]:
@@ -95,12 +92,12 @@ def some_lost() -> list[dict[str, Any]]:
     out = []
     for s in range(5):
         wobble = 0.001 * s
-        out += [record(s, "", 0.9 + wobble), record(s, "norm", 0.8 + wobble)]
+        out += [of(s, "", 0.9 + wobble), of(s, "norm", 0.8 + wobble)]
         there = {"defense": "iso", "strength": 1.0}
         bad = s in (1, 3)
         out += [
-            record(s, "", None if bad else 0.9 + wobble, **there),
-            record(s, "norm", 0.5 + wobble, **there),
+            of(s, "", None if bad else 0.9 + wobble, **there),
+            of(s, "norm", 0.5 + wobble, **there),
         ]
     return out
 
@@ -141,9 +138,7 @@ def test_no_strength_is_chosen_at_which_something_failed() -> None:
 
 
 def test_an_attack_that_failed_everywhere_is_no_gap_in_the_trials() -> None:
-    lost = [
-        record(s, "norm", None, defense="iso", strength=2.0, metric="", split="") for s in range(5)
-    ]
+    lost = [of(s, "norm", None, defense="iso", strength=2.0, metric="", split="") for s in range(5)]
     found = {t.strength: t for t in trials(read_records([*some_lost(), *lost]))}
     assert found[2.0].failed == "norm failed on 5 seeds (diverged)"
     assert not found[2.0].meets(0.4)

@@ -39,6 +39,20 @@ def task(mean: float, noise: Any = STEADY, **extra: Any) -> list[dict[str, Any]]
     return rows(mean - 0.5, noise, **{**gone, **extra})
 
 
+def record(seed: int, value: float | None, **extra: Any) -> dict[str, Any]:
+    """One row of an attack on one seed, with all that identifies it; without a value it failed."""
+    lost = {"status": "error", "reason": "diverged"} if value is None else {}
+    (row,) = rows(0.0, (0.0,), n=100)
+    cell = f"c{seed}{extra.get('defense', '')}{extra.get('strength', '')}"
+    more = {"cell": cell, "seed": seed, "value": value, "phase": "train", "attack_key": "k"}
+    return row | more | lost | extra
+
+
+def task_record(seed: int, value: float | None, **extra: Any) -> dict[str, Any]:
+    bare = {"attack": "", "adversary": "", "attack_key": "", "target": "", "controls": {}}
+    return record(seed, value, **{**bare, **extra})
+
+
 def at(summary: Any, live: Any) -> dict[Place, Validation]:
     """What `live` says by attack, at every place of the summary."""
     return {p.place: live[p.attack] for p in summary if p.attack in live}
