@@ -66,7 +66,7 @@ def test_columns_are_named_or_told() -> None:
 
 @pytest.mark.parametrize("told", ["first", "anew"])
 def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
-    """The last embeddings alone were read: 0.5 and 0.7 of rows rightly, an R^2 of -0.02 and 0.35."""
+    """The last embeddings alone were read: 0.5 and 0.7 of the rows, R^2 -0.02 and 0.35."""
     x = normal(500, 3)
     plain = x @ normal(3, 6, seed=2)
     epochs = [normal(500, 6, seed=3 + e) for e in range(10)]
