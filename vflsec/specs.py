@@ -310,7 +310,8 @@ class Measure:
 class LedgerRow:
     """Messages of one kind from one party to another in one phase of one cell.
 
-    `rounds` counts distinct steps at which such a message passed.
+    `rounds` counts distinct steps at which such a message passed. Counts are whole numbers, but for
+    means over cells.
     """
 
     phase: str
@@ -318,10 +319,10 @@ class LedgerRow:
     name: str
     sender: str
     receiver: str
-    messages: int
-    elements: int
-    bytes: int
-    rounds: int
+    messages: float
+    elements: float
+    bytes: float
+    rounds: float
 
 
 @dataclass

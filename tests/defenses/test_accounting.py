@@ -313,10 +313,11 @@ def test_a_claim_counts_the_rows_of_one_person(group: int, said: str) -> None:
     policy = registry.defenses.create("noise", {"clip": 1.0, "distribution": "gaussian"})
     facts = RunFacts(labelled=100, group=group, uses=Uses(counted=1))
     made = check_guarantee(policy, 4.0, facts)
-    claim = Claim(made.fields())
+    claim = Claim.read(made.fields())
     assert ("rows of one group together" in claim.says) == bool(said)
     assert said in claim.says
-    assert list(claim.hits) == sorted({1, group})
-    assert all(a <= b for a, b in zip(claim.hits[1], claim.hits[group], strict=True))
+    hits = claim.hits_by_rows
+    assert list(hits) == sorted({1, group})
+    assert all(a <= b for a, b in zip(hits[1], hits[group], strict=True))
     assert "profile" not in claim.stored
-    assert Claim({"says": "", "epsilon": None}).hits == {}
+    assert Claim.read({"says": "", "epsilon": None}).hits_by_rows == {}

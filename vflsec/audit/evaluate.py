@@ -186,36 +186,38 @@ def _shared(gate: gates.Gate, looks: int) -> gates.Gate:
 def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[Claimed]:
     """The claimed epsilon of every point and defense; counts differ by seed, so the largest."""
     out: dict[tuple[Training, str], Claimed] = {}
-    for result in results:
-        at = record.training("audit", result)
-        names = number_repeats(g.get("defense", "") for g in result.guarantees)
-        for name, stored in zip(names, result.guarantees, strict=True):
-            claim = Claim(stored)
-            if at is None:
-                continue
-            if claim.is_called is False:
-                out[at, name] = Claimed(**at.as_dict(), idle=name)
-            if claim.epsilon is not None:
-                before = out.get((at, name), Claimed())
-                out[at, name] = Claimed(
-                    **at.as_dict(), epsilon=max(float(claim.epsilon), before.epsilon or 0.0),
-                    delta=max(claim.delta, before.delta), by=name,
-                    confidence=stored.get("confidence"),
-                )  # fmt: skip
+    for at, name, claim in _promises(record, results):
+        if claim.called is False:
+            out[at, name] = Claimed(**at.as_dict(), idle=name)
+        if claim.epsilon is not None:
+            before = out.get((at, name), Claimed())
+            out[at, name] = Claimed(
+                **at.as_dict(), epsilon=max(float(claim.epsilon), before.epsilon or 0.0),
+                delta=max(claim.delta, before.delta), by=name, confidence=claim.confidence,
+            )  # fmt: skip
     return list(out.values())
+
+
+def _promises(
+    record: AuditRecord, results: Sequence[CellResult]
+) -> Iterator[tuple[Training, str, Claim]]:
+    """What every defense promises at every audited training, by a name of its own there."""
+    for result in results:
+        claims = list(map(Claim.read, result.guarantees))
+        if at := record.training("audit", result):
+            names = number_repeats(claim.defense for claim in claims)
+            yield from ((at, *of) for of in zip(names, claims, strict=True))
 
 
 def _idle(record: AuditRecord, results: Sequence[CellResult]) -> list[Finding]:
     """Which defenses are there by name alone."""
     out: dict[str, Finding] = {}
-    for result in results:
-        at = record.training("audit", result)
-        for claim in map(Claim, result.guarantees):
-            if at is not None and claim.is_idle:
-                text = (
-                    f"{claim.defense} did nothing on {at.dataset} under {at.algorithm}: none of "
-                    "its hooks changed anything there, and figures beside it are those without it."
-                )
-                where = Location(at.dataset, at.algorithm, claim.defense)
-                out[text] = Finding(FindingKind.DEFENSE_IDLE, text, where)
+    for at, _, claim in _promises(record, results):
+        if claim.idle:
+            text = (
+                f"{claim.defense} did nothing on {at.dataset} under {at.algorithm}: none of its "
+                "hooks changed anything there, and figures beside it are those without it."
+            )
+            where = Location(at.dataset, at.algorithm, claim.defense)
+            out[text] = Finding(FindingKind.DEFENSE_IDLE, text, where)
     return list(out.values())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.point import Training
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import CellResult
+from vflsec.specs import CellResult, LedgerRow
 
 if TYPE_CHECKING:
     from vflsec.audit.dosing import Dose
@@ -103,83 +103,45 @@ def describe_datasets(
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """Messages of one kind in one direction: counts of one training, means over seeds."""
-
-    phase: str = ""
-    kind: str = ""
-    name: str = ""
-    sender: str = ""
-    receiver: str = ""
-    messages: float = 0.0
-    elements: float = 0.0
-    bytes: float = 0.0
-    rounds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Claim:
-    """What a defense promises by its accountant, as the store keeps it.
+    """What a defense promises by its accountant, and what came of it.
 
     Attributes:
-        stored: fields of :class:`vflsec.core.policy.Guarantee` and what came of them.
+        defense, strength: whose promise it is.
+        epsilon, delta, accountant, group: as of :class:`vflsec.core.policy.Guarantee`.
+        says: the promise in words.
+        hits, group_hits: the largest shares of hits at `RATES` of false alarms, of one row and of
+            all rows of the largest group; none where no epsilon is claimed.
+        called: whether the hook that it counts was called; None of one that counts none.
+        idle: whether none of its hooks did anything.
+        confidence: of measured bounds, where it is not that of the audit.
+        stored: all of it, as the store keeps it.
     """
 
-    stored: Mapping[str, Any]
+    defense: str = ""
+    strength: float | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    accountant: str = ""
+    group: int = 1
+    says: str = ""
+    hits: Sequence[float] = ()
+    group_hits: Sequence[float] = ()
+    called: bool | None = None
+    idle: bool = False
+    confidence: float | None = None
+    stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
-    def defense(self) -> str:
-        """Its name."""
-        return str(self.stored.get("defense", ""))
-
-    @property
-    def strength(self) -> float | None:
-        """That of the defense."""
-        return self.stored.get("strength")
-
-    @property
-    def epsilon(self) -> float | None:
-        """Of all seeds; None where none is claimed."""
-        return self.stored.get("epsilon")
-
-    @property
-    def delta(self) -> float:
-        """0 for a pure guarantee."""
-        return float(self.stored.get("delta") or 0.0)
-
-    @property
-    def accountant(self) -> str:
-        """Which computed it."""
-        return str(self.stored.get("accountant", ""))
-
-    @property
-    def says(self) -> str:
-        """The promise in words."""
-        return str(self.stored.get("says") or self.stored.get("covers", ""))
-
-    @property
-    def hits(self) -> dict[int, Sequence[float]]:
-        """The largest shares of hits at `RATES` of false alarms, by the rows it is about: one, and
-        the largest group; empty where no epsilon is claimed.
-        """
-        found = {int(self.stored.get("group", 1)): self.stored.get("group_hits", ())}
-        found[1] = self.stored.get("hits", ())
+    def hits_by_rows(self) -> dict[int, Sequence[float]]:
+        """Those of :attr:`hits` that there are, by how many rows they are about."""
+        found = {self.group: self.group_hits, 1: self.hits}
         return {rows: of for rows, of in sorted(found.items()) if of}
-
-    @property
-    def is_called(self) -> bool | None:
-        """Whether the hook that it counts was called; None of one that counts none."""
-        return self.stored.get("called")
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether none of its hooks did anything."""
-        return bool(self.stored.get("idle"))
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Claim:
         """From a plain value."""
-        return cls(row)
+        return cls(**{f.name: row[f.name] for f in fields(cls) if f.name in row}, stored=row)
 
     def write(self) -> Mapping[str, Any]:
         """As a plain value."""
@@ -194,7 +156,7 @@ class PointCost(Training):
         role: ``audit``, ``reference`` or ``control``.
         cells: how many were trained.
         seconds: of one.
-        traffic: what was sent.
+        traffic: what was sent, by direction.
         unread: messages (kind, name) that no attack could read.
         undeclared: messages (kind, sender, receiver) that the algorithm does not name.
         encryption: seconds by operation on ciphertexts; empty where none was made.
@@ -205,7 +167,7 @@ class PointCost(Training):
     role: str = ""
     cells: int = 0
     seconds: float = 0.0
-    traffic: tuple[Sent, ...] = ()
+    traffic: tuple[LedgerRow, ...] = ()
     unread: tuple[tuple[str, ...], ...] = ()
     undeclared: tuple[tuple[str, ...], ...] = ()
     encryption: Mapping[str, float] = field(default_factory=dict)
@@ -240,7 +202,7 @@ def _weakest(of: Sequence[CellResult]) -> tuple[Claim, ...]:
     def weak(claim: Claim) -> tuple[bool, float]:
         return claim.epsilon is None, claim.epsilon or 0.0
 
-    every = zip(*(map(Claim, r.guarantees) for r in of), strict=True)
+    every = zip(*(map(Claim.read, r.guarantees) for r in of), strict=True)
     return tuple(max(each, key=weak) for each in every)
 
 
@@ -253,11 +215,11 @@ def _encryption(of: Sequence[CellResult]) -> dict[str, float]:
     return dict(found)
 
 
-def _traffic(of: Sequence[CellResult]) -> tuple[Sent, ...]:
+def _traffic(of: Sequence[CellResult]) -> tuple[LedgerRow, ...]:
     total: dict[tuple[str, str, str, str, str], list[float]] = defaultdict(lambda: [0.0] * 4)
     for result in of:
         for row in result.ledger:
             sums = total[row.phase, row.kind, row.name, row.sender, row.receiver]
             for i, value in enumerate((row.messages, row.elements, row.bytes, row.rounds)):
                 sums[i] += value / len(of)
-    return tuple(Sent(*key, *sums) for key, sums in total.items())
+    return tuple(LedgerRow(*key, *sums) for key, sums in total.items())

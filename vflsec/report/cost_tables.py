@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflsec.audit.evaluation import PointCost, Sent
+from vflsec.audit.evaluation import PointCost
 from vflsec.report.numbers import format_bytes
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Folded, Table, View, make_columns
 from vflsec.report.verdicts import format_place
-from vflsec.specs import RATES
+from vflsec.specs import RATES, LedgerRow
 
 _OPERATIONS = ("encrypt", "multiply", "decrypt", "transfer")
 
@@ -47,7 +47,7 @@ def _build_encryption(points: Sequence[PointCost]) -> Table | None:
     )  # fmt: skip
 
 
-def _encryption_row(c: PointCost, sent: Sequence[Sent]) -> tuple[str, ...]:
+def _encryption_row(c: PointCost, sent: Sequence[LedgerRow]) -> tuple[str, ...]:
     batches, size = max(t.rounds for t in sent), sum(t.bytes for t in sent)
     seconds, every = c.encryption, sum(c.encryption.values())
     spent = (f"{seconds[k]:.1f} s" if k in seconds else "emulated" for k in _OPERATIONS)
@@ -77,7 +77,7 @@ def _build_messages(points: Sequence[PointCost]) -> list[Folded]:
     return out
 
 
-def _message_row(t: Sent) -> tuple[str, ...]:
+def _message_row(t: LedgerRow) -> tuple[str, ...]:
     kind = f"{t.kind} ({t.name})" if t.name else t.kind
     return (t.phase, kind, t.sender, t.receiver, f"{t.messages:.0f}", f"{t.elements:.0f}",
             format_bytes(t.bytes), f"{t.rounds:.0f}")  # fmt: skip
@@ -89,12 +89,12 @@ def build_claims(summary: Summary) -> tuple[Table, ...]:
     hits: dict[tuple[str, ...], None] = {}
     for c in summary.cost.points:
         for g in c.guarantees:
-            if g.epsilon is not None or g.is_called is not None or g.is_idle:
+            if g.epsilon is not None or g.called is not None or g.idle:
                 epsilon = "none" if g.epsilon is None else f"{g.epsilon:.4g}"
                 rows[format_place(g), c.dataset, epsilon, f"{g.delta:g}", g.accountant, g.says] = (
                     None
                 )
-            for many, shares in g.hits.items():
+            for many, shares in g.hits_by_rows.items():
                 whom = "a row" if many == 1 else f"{many} rows of a group"
                 hits[format_place(g), c.dataset, whom, *(f"{100 * x:.3g} %" for x in shares)] = None
     if not rows:
