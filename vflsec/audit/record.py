@@ -117,12 +117,47 @@ class Attacker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditRecord:
-    """An audit as its results directory keeps it.
+class Recorded:
+    """What is kept of an audit, and told in its summary as it is.
 
     Attributes:
         name: of the scenario.
-        scenario_hash, scenario_toml: of the resolved scenario; "" where recordings were audited.
+        scenario_hash: of the resolved scenario; "" where recordings were audited.
+        data: hashes by data set.
+        when, who: of the audit, the time in UTC.
+        command: what to ask for the same audit by.
+        scenario_file: where the scenario lies, as a build sees it.
+        attacker: whose settings attacks have, see `vflsec.engine.strong_attacker.choose_attacker`.
+        attacks: what each attack of the audit is and needs, by its key.
+        families: every attack by its family.
+        runnable: the attacks that could run on some training; None of recordings.
+        defenses: what each defense of the audit is, by name.
+        treats: names of defenses by the kind of message that they treat.
+        notes: sentences about the plan.
+    """
+
+    name: str = ""
+    scenario_hash: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
+    when: str = ""
+    who: str = ""
+    command: Command = Command()
+    scenario_file: str = ""
+    attacker: Attacker = Attacker()
+    attacks: Mapping[str, AttackFacts] = field(default_factory=dict)
+    families: Mapping[str, Sequence[str]] | None = None
+    runnable: Sequence[str] | None = None
+    defenses: Mapping[str, Described] = field(default_factory=dict)
+    treats: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRecord(Recorded):
+    """An audit as its results directory keeps it.
+
+    Attributes:
+        scenario_toml: the resolved scenario; "" where recordings were audited.
         confidence: of the audit.
         baseline: what trains the AUC that relative improvement is over; None if nothing.
         gates: as the scenario has them.
@@ -134,40 +169,25 @@ class AuditRecord:
         of_label: which of several labels an attack is on, by its key.
         grants: what is not usual of them, by the same (:attr:`vflsec.specs.AttackSpec.grants`).
         planted_as: what an attack is called on a planted leak, where that is another name.
-        attacks: what each attack of the audit is and needs, by its key.
-        families: every attack by its family.
-        runnable: the attacks that could run on some training; None of recordings.
-        defenses: what each defense of the audit is, by name.
-        treats: names of defenses by the kind of message that they treat.
-        scenario_file, scenario_source: where the scenario lies, as a build sees it and as seen from
-            the results, and what it held.
+        scenario_source: where the scenario lies, as seen from the results, and what it held.
         files: hashes of the tables, by path.
         looks: how often the gates are judged before they must be decided.
         gate_lines: line of each gate in the scenario's file, 0 where it has none.
-        who, when: of the audit, the time in UTC.
-        command: what to ask for the same audit by.
-        data: hashes by data set.
         classes: number of classes by data set, 1 for a quantity and 0 for several labels.
         tables: what is known of the tables, by data set.
         refused: attacks that did not run, with the reason.
-        notes: sentences about the plan.
         visibility: what stays visible under each defense, see `vflsec.plan.planner`.
         device, versions: that it ran on.
-        attacker: whose settings attacks have, see `vflsec.engine.strong_attacker.choose_attacker`.
         shard: which part of an audit this is; "" for all of it.
     """
 
-    name: str
-    scenario_hash: str
     scenario_toml: str
     confidence: float
     gates: Sequence[Mapping[str, Any]]
     datasets: Mapping[str, str]
     wanted: Mapping[str, Sequence[str]]
     known_rows: Mapping[str, int]
-    data: Mapping[str, str]
     refused: Sequence[Mapping[str, Any]]
-    notes: Sequence[str]
     device: str
     versions: Mapping[str, str]
     baseline: str | None = None
@@ -175,23 +195,13 @@ class AuditRecord:
     of_label: Mapping[str, str] = field(default_factory=dict)
     grants: Mapping[str, Grants] = field(default_factory=dict)
     planted_as: Mapping[str, str] = field(default_factory=dict)
-    attacks: Mapping[str, AttackFacts] = field(default_factory=dict)
-    families: Mapping[str, Sequence[str]] | None = None
-    runnable: Sequence[str] | None = None
-    defenses: Mapping[str, Described] = field(default_factory=dict)
-    treats: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    scenario_file: str = ""
     scenario_source: ScenarioSource = field(default_factory=ScenarioSource)
     files: Mapping[str, str] = field(default_factory=dict)
     looks: int = 1
     gate_lines: Sequence[int] = ()
-    who: str = ""
-    when: str = ""
-    command: Command = Command()
     classes: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     visibility: tuple[Protocol, ...] = ()
-    attacker: Attacker = Attacker()
     shard: str = ""
 
     def dataset(self, role: str, result: CellResult) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from vflsec.audit.exposure import describe_outcomes
 from vflsec.audit.image_samples import collect_pictures
 from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_strongest
 from vflsec.audit.point import write_points
-from vflsec.audit.record import AuditRecord
+from vflsec.audit.record import AuditRecord, Recorded
 from vflsec.audit.validated import name_places
 from vflsec.errors import EDITED, ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
@@ -26,10 +27,7 @@ from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import CellResult, hash_value
 
 SUMMARY_VERSION = 2
-_RECORDED = (
-    "name", "scenario_hash", "data", "tables", "when", "who", "command", "scenario_file",
-    "attacker", "attacks", "families", "runnable", "defenses", "treats", "refused", "notes",
-)  # fmt: skip
+_RECORDED = (*(f.name for f in fields(Recorded)), "tables", "refused")
 """What a summary takes from the record of an audit as it is."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -18,7 +18,7 @@ from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage_claims import LeakageClaim, correct, find_claims
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point
-from vflsec.audit.record import Attacker, AttackFacts, Command, Described
+from vflsec.audit.record import Recorded
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.tradeoff_curves import Curve, Improvement
 from vflsec.audit.validated import Validation
@@ -95,28 +95,15 @@ class UserTables:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Recorded):
     """An audit as reports read it; its points have the one interval that every report prints."""
 
-    name: str = ""
-    scenario_hash: str = ""
-    data: dict[str, str] = field(default_factory=dict)
     tables: dict[str, UserTables] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     made_before: str = ""
     device: str = ""
-    when: str = ""
-    who: str = ""
-    command: Command = field(default_factory=Command)
-    scenario_file: str = ""
     scenario: str = ""
     parties: dict[str, DatasetFacts] = field(default_factory=dict)
-    attacker: Attacker = field(default_factory=Attacker)
-    attacks: dict[str, AttackFacts] = field(default_factory=dict)
-    families: dict[str, tuple[str, ...]] | None = None
-    runnable: tuple[str, ...] | None = None
-    defenses: dict[str, Described] = field(default_factory=dict)
-    treats: dict[str, tuple[str, ...]] = field(default_factory=dict)
     confidence: float = 0.95
     cells: Cells = Cells()
     curves: tuple[Curve, ...] = ()
@@ -130,7 +117,6 @@ class Summary:
     alive: dict[str, Validation] = field(default_factory=dict)
     gates: tuple[Verdict, ...] = ()
     findings: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
     visibility: tuple[Outcome, ...] = ()
     cost: Cost = Cost()
     complete: bool = True
