@@ -7,7 +7,7 @@ traceback and exits with 2. Anything else is a defect of vflsec and exits with 4
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 AGAIN = "Run the same command again."
@@ -73,9 +73,13 @@ def first_line(why: BaseException | str, most: int = 160) -> str:
 
 def format_list(names: Iterable[object], most: int = 12) -> str:
     """Up to `most` names in quotes, and how many more there are."""
-    items = [repr(str(n) if isinstance(n, str) else n) for n in names]
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + more
+    return join_some([repr(str(n) if isinstance(n, str) else n) for n in names], most)
+
+
+def join_some(texts: Sequence[str], most: int = 4) -> str:
+    """Up to `most` texts, and how many more there are."""
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 class ConfigError(VflsecError, ValueError):

@@ -59,18 +59,18 @@ def main_task(
                 guess, truth, guess.rows, classes=task.classes, prior=prior, metrics=names
             )
             if failed:
-                found += [
-                    Measure(phase, split, s.metric, None, n=s.n, chance=s.chance, status="error",
-                            reason=DIVERGED)
-                    for s in scores
-                ]  # fmt: skip
-                continue
-            notes = _of_each_label(guess, task)
-            found += [
-                Measure(phase, split, s.metric, s.value, s.low, s.high, s.n, s.chance, notes=notes)
-                for s in scores
-            ]
+                scores = [replace(s, value=None, low=None, high=None) for s in scores]
+                more: dict[str, Any] = {"status": "error", "reason": DIVERGED}
+            else:
+                more = {"notes": _of_each_label(guess, task)}
+            found += [_measure(s, phase=phase, split=split, **more) for s in scores]
     return out
+
+
+def _measure(s: Score, **more: Any) -> Measure:
+    """A score as a measure of whose answer it is."""
+    kept = ("metric", "value", "low", "high", "n", "chance")
+    return Measure(**{k: getattr(s, k) for k in kept}, **more)
 
 
 def _of_each_label(guess: Guess, task: Task) -> dict[str, Any]:
@@ -133,10 +133,7 @@ def score_answer(answer: Answer, task: Task, embeddings: Table | None = None) ->
     elif attack.target == "embedding":
         assert embeddings is not None
         for one, beside, notes in score_embedding(embeddings, answer.view, guess):
-            yield Measure(
-                split="train", metric=one.metric, value=one.value, low=one.low, high=one.high,
-                n=one.n, chance=one.chance, controls=beside, notes=notes, **base,
-            )  # fmt: skip
+            yield _measure(one, split="train", controls=beside, notes=notes, **base)
     else:
         yield from _by_split(answer, guess, task, base)
 
@@ -204,9 +201,8 @@ def _compared(
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
-            yield Measure(
-                split=split, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n,
-                chance=s.chance, controls=beside.get(_same(s.metric), {}),
+            yield _measure(
+                s, split=split, controls=beside.get(_same(s.metric), {}),
                 notes={**notes, **_note(s, beside)}, **base,
             )  # fmt: skip
             notes = guess.notes

@@ -15,6 +15,7 @@ from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
+from vflsec.errors import join_some
 from vflsec.plugins import registry
 from vflsec.runtime.grouping import group_by
 from vflsec.specs import QUESTIONS, format_question
@@ -242,8 +243,7 @@ def find_other_metric(names: Sequence[str], gate: Gate) -> Reason | None:
     """Attacks without a figure of the metric which a gate on all attacks asks for; or None."""
     if not names:
         return None
-    shown = ", ".join(names[:_MOST_NAMED])
-    shown += f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    shown = join_some(names, _MOST_NAMED)
     return Reason.warning(Warn.OTHER_METRIC, f"{shown}, no {gate.of or gate.metric}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeGuard
 
-from vflsec.errors import ConfigError, VflsecError, format_list
+from vflsec.errors import ConfigError, VflsecError, format_list, join_some
 
 
 def fail(name: str, rule: str, value: Any, remedy: str = "") -> ConfigError:
@@ -32,9 +32,7 @@ def must(rule: str, got: object, remedy: str = "") -> str:
 def must_be_of(options: Iterable[object], got: object, most: int = 40) -> str:
     """The rule that a value which is none of `options` breaks, with the nearest of them."""
     names = list(dict.fromkeys(map(str, options)))
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    listed = (", ".join(names[:most]) or "none") + more
-    return must(f"be one of {listed}", got, nearest(got, names))
+    return must(f"be one of {join_some(names, most) or 'none'}", got, nearest(got, names))
 
 
 def shown(value: Any) -> str:

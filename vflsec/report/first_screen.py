@@ -18,6 +18,7 @@ from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
 from vflsec.data.features import is_nearly_unique
+from vflsec.errors import join_some
 from vflsec.report.coverage import NOT_SAFE, count_untested, find_unasked, list_families
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
@@ -31,7 +32,6 @@ from vflsec.report.verdicts import (
     format_deployment,
     format_headline,
     format_place,
-    format_some,
 )
 from vflsec.specs import QUESTIONS, format_question
 
@@ -103,9 +103,7 @@ def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> s
 def _at(trainings: Iterable[Training]) -> str:
     every = list(trainings)
     several = len({t.algorithm for t in every}) > 1
-    return format_some(
-        [(f"{t.algorithm} " if several else "") + format_deployment(t) for t in every], ", "
-    )
+    return join_some([(f"{t.algorithm} " if several else "") + format_deployment(t) for t in every])
 
 
 def _how_much(mean: Sequence[LeakageClaim]) -> Iterator[str]:
@@ -227,7 +225,7 @@ def describe_scope(summary: Summary) -> str:
     limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
     at = [v for v in limited or judged if v.verdict == found] or judged
     spots = ("no defense" if v.training.is_undefended else format_place(v) for v in at)
-    where = format_some(list(dict.fromkeys(spots)), ", ")
+    where = join_some(list(dict.fromkeys(spots)))
     also = find_deployed(summary)
     said = [
         f"{found} with {where} ({how.removesuffix('.')})",
@@ -363,8 +361,7 @@ def _doubt_table(table: UserTable) -> Iterator[str]:
     odd = [c.name for c in features if _is_odd_category(c, table.rows)]
     if odd:
         yield (
-            f"{format_some(odd, ', ')} of {table.file} has nearly unique texts: an id? Leave it "
-            "out (drop)."
+            f"{join_some(odd)} of {table.file} has nearly unique texts: an id? Leave it out (drop)."
         )
     for party in table.parties:
         own = [c for c in features if c.party == party]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from vflsec.errors import join_some
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import ColumnFacts, Overlap, Summary, UserTable, UserTables
 from vflsec.report.tree import Block, Paragraph, Section, Table, Tone, View, make_columns
@@ -138,6 +139,5 @@ def _by_kind(columns: Sequence[ColumnFacts]) -> str:
     said = []
     for kind in dict.fromkeys(c.kind for c in columns):
         names = [c.name + (f" ({c.unit})" if c.unit else "") for c in columns if c.kind == kind]
-        more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-        said.append(f"{_PLURAL.get(kind, kind)}: {', '.join(names[:_MOST])}{more}")
+        said.append(f"{_PLURAL.get(kind, kind)}: {join_some(names, _MOST)}")
     return "; ".join(said)

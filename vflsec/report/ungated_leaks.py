@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
+from vflsec.errors import join_some
 from vflsec.report.coverage import USUAL
 from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
@@ -19,7 +20,6 @@ from vflsec.report.verdicts import (
     format_deployment,
     format_headline,
     format_place,
-    format_some,
 )
 from vflsec.runtime.grouping import group_by
 
@@ -82,7 +82,7 @@ def describe_ungated(summary: Summary) -> list[str]:
         also = ", judged" if c.training in judged else ""
         where = f"{_gain(c):+z.2f} {format_deployment(c)} ({c.attack}{also})"
         lines[f"{c.dataset}: {_format_who(c)}"].append(where)
-    return [f"{what}, {format_some(of, ', ')}" for what, of in lines.items()]
+    return [f"{what}, {join_some(of)}" for what, of in lines.items()]
 
 
 def find_unstopped(summary: Summary, dataset: str) -> list[str]:
@@ -117,11 +117,11 @@ def format_parts(found: Iterable[LeakageClaim]) -> str:
     most: dict[str, float] = {}
     for c in sorted(found, key=_gain, reverse=True):
         most.setdefault(_format_who(c), _gain(c))
-    return format_some([f"{what} ({gain:+z.2f})" for what, gain in most.items()], ", ")
+    return join_some([f"{what} ({gain:+z.2f})" for what, gain in most.items()])
 
 
 def describe_unjudged(summary: Summary) -> list[str]:
     """A line on what leaks where the system is judged although no gate asks, or none."""
     found = find_deployed(summary)
-    where = format_some(list(dict.fromkeys(map(format_place, found))), ", ")
+    where = join_some(list(dict.fromkeys(map(format_place, found))))
     return [f"Leaks at {where}, and no gate limits it: {format_parts(found)}."] if found else []

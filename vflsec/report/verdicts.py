@@ -136,12 +136,6 @@ def find_weighed(v: Verdict, points: Iterable[Point]) -> list[Point]:
     return [p for p in points if p.attack and p.training == here and is_weighed(p, v.gate)]
 
 
-def format_some(parts: Sequence[str], comma: str, most: int = 4) -> str:
-    """The first of `parts` and how many more there are."""
-    more = len(parts) - most
-    return comma.join(parts[:most]) + (f" and {more} more" if more > 0 else "")
-
-
 def describe_bounds(summary: Summary) -> str:
     """:data:`BOUNDS` at the confidence of this audit, and that gates have another."""
     level = summary.confidence
