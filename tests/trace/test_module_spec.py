@@ -18,8 +18,8 @@ import vflsec
 from vflsec.core.view import Schema
 from vflsec.engine.trace_attacks import infer
 from vflsec.errors import ConfigError
+from vflsec.nn.module_spec import build_module, describe_module, unwrap
 from vflsec.trace.limits import TRUSTED
-from vflsec.trace.module_spec import build_module, describe_module, unwrap
 from vflsec.trace.reader import Trace
 
 

@@ -13,13 +13,13 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
-    model_serializer,
 )
 
 from vflsec._version import __version__
 from vflsec.core.view import Facts, Schema
 from vflsec.errors import TraceError
 from vflsec.label import Label, make_label
+from vflsec.nn.module_spec import LayerSpec
 from vflsec.trace.limits import NAME
 
 FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
@@ -234,21 +234,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return all(isinstance(v, int | float | str | bool) for v in value)
     return value is None or isinstance(value, int | float | str | bool)
-
-
-class LayerSpec(Strict):
-    """A layer by name: arguments that it is built with, or the layers in it by their names."""
-
-    layer: Annotated[str, StringConstraints(max_length=80)]
-    arguments: dict[str, int | float | bool | str | list[int | None] | None] = {}
-    children: Annotated[dict[str, LayerSpec], Field(max_length=256)] = {}
-    pooling: str = ""
-    width: Annotated[int, Field(ge=1, le=1024)] | None = None
-
-    @model_serializer
-    def _write_given(self) -> dict[str, object]:
-        given = self.model_fields_set
-        return {k: getattr(self, k) for k in type(self).model_fields if k in given}
 
 
 class ModelFile(Strict):

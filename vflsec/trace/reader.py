@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from vflsec.core import check
 from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
+from vflsec.nn.module_spec import NAME_CLASS, build_module
 from vflsec.trace.completeness import STOPPED, Key, NotFinite, Prints
 from vflsec.trace.limits import COPY, FINITE, Limits, list_files, read_bytes, refuse_file
 from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
 from vflsec.trace.message import Fields, Found, Recorded, from_batch, read_fields
-from vflsec.trace.module_spec import NAME_CLASS, build_module
 from vflsec.trace.seal import check_seal
 from vflsec.trace.segments import RAW, Torn, find_segments, read_segments
 from vflsec.trace.tables import (

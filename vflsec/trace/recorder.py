@@ -22,6 +22,7 @@ from vflsec.core import check
 from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
+from vflsec.nn.module_spec import describe_module, unwrap
 from vflsec.trace.limits import NAME, OTHER_WIDTH, Limits, list_files
 from vflsec.trace.manifest import (
     Have,
@@ -33,7 +34,6 @@ from vflsec.trace.manifest import (
     PublicFacts,
     Route,
 )
-from vflsec.trace.module_spec import describe_module, unwrap
 from vflsec.trace.recorder_inputs import Ids, refuse
 from vflsec.trace.seal import give_up, seal
 from vflsec.trace.segments import Torn, is_recording, lock_folder, read_segments

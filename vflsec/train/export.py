@@ -22,6 +22,7 @@ from vflsec.core.task import Task
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.label import make_label
+from vflsec.nn.module_spec import describe_module
 from vflsec.specs import AttackSpec
 from vflsec.trace.limits import Limits, check_name
 from vflsec.trace.manifest import (
@@ -36,7 +37,6 @@ from vflsec.trace.manifest import (
     Software,
     begin_manifest,
 )
-from vflsec.trace.module_spec import describe_module
 from vflsec.trace.reader import OURS
 from vflsec.trace.seal import seal
 from vflsec.trace.tables import write_known, write_own, write_targets, write_vectors, write_weights

@@ -22,12 +22,11 @@ from vflsec.core.source import Ended, Simulated
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View, as_needs
 from vflsec.errors import ThreatModelError, TraceError
+from vflsec.nn.module_spec import LayerSpec, build_module
 from vflsec.nn.reduced_precision import find_stored
 from vflsec.nn.replicas import LEAST
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.trace.limits import Limits
-from vflsec.trace.manifest import LayerSpec
-from vflsec.trace.module_spec import build_module
 from vflsec.trace.reader import Trace
 from vflsec.trace.tables import read_weights
 from vflsec.trace.truth import read_truth

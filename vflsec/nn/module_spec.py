@@ -13,10 +13,17 @@ import math
 import operator
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+)
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
@@ -25,7 +32,24 @@ from vflsec.core.view import Schema
 from vflsec.errors import TraceError
 from vflsec.nn.encoders import POOLINGS, Towers
 from vflsec.nn.models import TabularInput
-from vflsec.trace.manifest import LayerSpec
+
+
+class LayerSpec(BaseModel):
+    """A layer by name: arguments that it is built with, or the layers in it by their names."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    layer: Annotated[str, StringConstraints(max_length=80)]
+    arguments: dict[str, int | float | bool | str | list[int | None] | None] = {}
+    children: Annotated[dict[str, LayerSpec], Field(max_length=256)] = {}
+    pooling: str = ""
+    width: Annotated[int, Field(ge=1, le=1024)] | None = None
+
+    @model_serializer
+    def _write_given(self) -> dict[str, object]:
+        given = self.model_fields_set
+        return {k: getattr(self, k) for k in type(self).model_fields if k in given}
+
 
 Link = tuple[str, nn.Module]
 """Where a layer stands in its module ('' of a function), and the layer."""
