@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import torch
 
 from vflsec.core.view import Known
+from vflsec.nn.weights import write_weights
 from vflsec.trace.manifest import FORMAT, VERSION, Manifest, ObserverInfo, PartyInfo, Run
 from vflsec.trace.seal import seal
 from vflsec.trace.segments import META
@@ -34,7 +35,6 @@ from vflsec.trace.tables import (
     build_vector_schema,
     open_writer,
     write_known,
-    write_weights,
 )
 from vflsec.trace.truth import write_truth
 from vflsec.trace.writer import Heading, Timing, Writer, begin

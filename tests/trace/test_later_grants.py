@@ -17,10 +17,9 @@ import vflsec
 from vflsec.cli.main import main
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.trace.adapter_base import Wire
-from vflsec.trace.grant import grant
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
-from vflsec.trace.validate import validate
+from vflsec.trace.validate import grant, validate
 
 N = 60
 LABELS = (torch.arange(N) % 3 == 0).long()

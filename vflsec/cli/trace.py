@@ -103,7 +103,7 @@ def grant(
     Example: vflsec trace grant trace/ --known known.csv --prior 0.7,0.3 --classes 2
     """
     from vflsec.core import check
-    from vflsec.trace.grant import grant as add
+    from vflsec.trace.validate import grant as add
 
     try:
         shares = [float(text) for text in prior.split(",")] if prior else None

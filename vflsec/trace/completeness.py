@@ -22,8 +22,8 @@ from vflsec.core.message_kinds import find_kinds
 from vflsec.specs import LedgerRow
 from vflsec.trace.limits import UNSEEN
 from vflsec.trace.manifest import Have, Moment, ObserverInfo, Route
-from vflsec.trace.message import Fields, Recorded
 from vflsec.trace.seal import Passed, count_message, describe_have
+from vflsec.trace.tables import Fields, Recorded
 
 Key = tuple[str, str, str, str, str]
 Way = tuple[str, str]

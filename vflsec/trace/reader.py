@@ -23,7 +23,6 @@ from vflsec.nn.module_spec import NAME_CLASS, build_module
 from vflsec.trace.completeness import STOPPED, Key, NotFinite, Prints
 from vflsec.trace.limits import COPY, FINITE, Limits, list_files, read_bytes, refuse_file
 from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
-from vflsec.trace.message import Fields, Found, Recorded, from_batch, read_fields
 from vflsec.trace.seal import check_seal
 from vflsec.trace.segments import RAW, Torn, find_segments, read_segments
 from vflsec.trace.tables import (
@@ -31,12 +30,17 @@ from vflsec.trace.tables import (
     KNOWN,
     MESSAGES,
     ROWS,
+    Fields,
+    Found,
+    Recorded,
     Rows,
     Stored,
     build_tensor_schema,
     check_rows,
+    from_batch,
     hash_grant,
     read_batches,
+    read_fields,
     read_rows,
     read_weights,
 )  # fmt: skip

@@ -23,6 +23,7 @@ from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
 from vflsec.nn.module_spec import describe_module, unwrap
+from vflsec.nn.weights import write_weights
 from vflsec.trace.limits import NAME, OTHER_WIDTH, Limits, list_files
 from vflsec.trace.manifest import (
     Have,
@@ -36,7 +37,7 @@ from vflsec.trace.manifest import (
 )
 from vflsec.trace.recorder_inputs import Ids, refuse
 from vflsec.trace.seal import give_up, seal
-from vflsec.trace.segments import Torn, is_recording, lock_folder, read_segments
+from vflsec.trace.segments import Torn, read_segments
 from vflsec.trace.tables import (
     AMOUNTS,
     KNOWN,
@@ -45,9 +46,18 @@ from vflsec.trace.tables import (
     write_known,
     write_own,
     write_vectors,
-    write_weights,
 )
-from vflsec.trace.writer import Behind, Heading, Plan, Timing, Writer, begin, plan_messages
+from vflsec.trace.writer import (
+    Behind,
+    Heading,
+    Plan,
+    Timing,
+    Writer,
+    begin,
+    is_recording,
+    lock_folder,
+    plan_messages,
+)
 
 
 class Numbers(NamedTuple):

@@ -38,16 +38,18 @@ from vflsec.trace.manifest import (
     dump,
     load,
 )
-from vflsec.trace.message import Fields, Found
-from vflsec.trace.segments import Torn, find_segments, is_recording, read_segments
+from vflsec.trace.segments import Torn, find_segments, read_segments
 from vflsec.trace.tables import (
     MESSAGES,
+    Fields,
+    Found,
     Stored,
     build_tensor_schema,
     check_rows,
     open_writer,
     write_targets,
 )
+from vflsec.trace.writer import is_recording
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 

@@ -8,7 +8,6 @@ batches are refused, and a length that the file does not have is where a killed 
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import json
 import os
@@ -26,95 +25,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from vflsec.errors import TraceError
-from vflsec.runtime.file_locks import LOCKS, lock, unlock
 from vflsec.trace.limits import UNCOMPRESSED, Limits, open_file, refuse_file
 from vflsec.trace.manifest import Manifest
-from vflsec.trace.message import Fields, Found, pair_gradients, read_fields
-from vflsec.trace.tables import Stored, build_tensor_schema
+from vflsec.trace.tables import Fields, Found, Stored, build_tensor_schema, read_fields
 
 RAW = re.compile(r"raw-([0-9]{4})-(d[0-9]+-f[248])\.arrows")
 """Names of segments: number of the process that wrote it, width and number type."""
-_HERE: set[Path] = set()  # claims of this process
-_CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
-
-
-class Claim:
-    """The number of one process among those that record into an observer's folder.
-
-    Attributes:
-        number: of its segments; each start of a process has its own.
-        process: id of the process that may write them; its forks may not.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.process = os.getpid()
-        names = [p.name for p in folder.iterdir()]
-        found = [m for n in names for r in (RAW, _CLAIM) if (m := r.fullmatch(n))]
-        self.number = max((int(m[1]) for m in found), default=-1) + 1
-        while True:
-            self.path = folder / f"process-{self.number:04d}.tmp"
-            try:
-                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            except FileExistsError:
-                self.number += 1
-                continue
-            if not any(folder.glob(f"raw-{self.number:04d}-*")):
-                break
-            os.close(self._file)  # one that came and went since the names were read
-            self.path.unlink()
-            self.number += 1
-        lock(self._file)
-        _HERE.add(self.path.absolute())
-
-    def release(self) -> None:
-        """No longer record; may be called again."""
-        file, self._file = self._file, -1
-        if file < 0 or self.process != os.getpid():
-            return
-        self.path.unlink(missing_ok=True)
-        _HERE.discard(self.path.absolute())
-        unlock(file)
-        os.close(file)
-
-
-def is_recording(folder: Path, *, here: bool = True) -> bool:
-    """Whether a living process records into an observer's folder; forgets those that died.
-
-    Args:
-        folder: of the observer.
-        here: count this process too.
-    """
-    alive = False
-    for path in folder.iterdir():
-        if path.absolute() in _HERE:
-            alive |= here
-        elif _CLAIM.fullmatch(path.name) and LOCKS:  # else a living one is not noticed
-            try:
-                file = os.open(path, os.O_RDWR)
-            except FileNotFoundError:
-                continue
-            try:
-                lock(file, wait=False)
-                path.unlink(missing_ok=True)
-            except BlockingIOError:
-                alive = True
-            finally:
-                os.close(file)
-    return alive
-
-
-@contextlib.contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """One process at a time, for what several of one trace write at their ends."""
-    file = os.open(folder, os.O_RDONLY) if LOCKS else -1
-    try:
-        if file >= 0:
-            lock(file)
-        yield
-    finally:
-        if file >= 0:
-            os.close(file)
-
 
 META = b"vflsec.core.message"
 """Key of a record batch's metadata under which its message stands, as JSON."""
@@ -457,3 +373,41 @@ def _decode_batch(
         raise TraceError.damaged(name, why) from None
     limits.hold(name, "batch_bytes", len(batch) * stored.row_bytes)
     return meta, batch
+
+
+def pair_gradients(stream: Iterable[Found]) -> Iterator[Found]:
+    """Messages as they come; gradients without a pair get it by phase, ends, step and micro step.
+
+    A recorder on a wire often sees a gradient in another process, or after the next embedding has
+    left: the step that both messages say tells, the last embedding that was sent does not. Row ids
+    of the embedding are then those of its gradient, if that came without and has as many rows. A
+    step that was used for two embeddings tells nothing: such gradients stay without.
+    """
+    sent: dict[tuple[object, ...], tuple[int | None, NDArray[np.int64] | None]] = {}
+    for f, batch in stream:
+        if f.step is not None and f.kind == "embedding":
+            key = (f.phase, f.sender, f.receiver, f.step, f.micro, f.name)
+            rows = _named_rows(batch)
+            if key in sent:
+                before = sent[key][1]
+                same = rows is not None and before is not None and np.array_equal(rows, before)
+                sent[key] = (None, rows if same else None)
+            else:
+                sent[key] = (f.msg, rows)
+        elif f.step is not None and f.kind == "gradient" and f.pair is None:
+            key = (f.phase, f.receiver, f.sender, f.step, f.micro, f.name)
+            number, rows = sent.get(key, (None, None))
+            f = f.model_copy(update={"pair": number})
+            if (
+                batch is not None and rows is not None
+                and len(rows) == len(batch) and _named_rows(batch) is None
+            ):  # fmt: skip
+                at = batch.schema.get_field_index("row")
+                batch = batch.set_column(at, batch.schema.field(at), pa.array(rows, pa.int64()))
+        yield f, batch
+
+
+def _named_rows(batch: pa.RecordBatch | None) -> NDArray[np.int64] | None:
+    """Row ids, copied; None if one is not known."""
+    ids = None if batch is None else batch.column("row")
+    return None if ids is None or ids.null_count or not len(ids) else ids.to_numpy().copy()

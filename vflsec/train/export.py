@@ -23,6 +23,7 @@ from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
 from vflsec.label import make_label
 from vflsec.nn.module_spec import describe_module
+from vflsec.nn.weights import write_weights
 from vflsec.specs import AttackSpec
 from vflsec.trace.limits import Limits, check_name
 from vflsec.trace.manifest import (
@@ -39,7 +40,7 @@ from vflsec.trace.manifest import (
 )
 from vflsec.trace.reader import OURS
 from vflsec.trace.seal import seal
-from vflsec.trace.tables import write_known, write_own, write_targets, write_vectors, write_weights
+from vflsec.trace.tables import write_known, write_own, write_targets, write_vectors
 from vflsec.trace.truth import write_truth
 from vflsec.trace.writer import Heading, Timing, Writer, begin
 from vflsec.train.views import draw_aux_rows, draw_known_rows, find_victims

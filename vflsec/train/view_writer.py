@@ -23,11 +23,11 @@ from vflsec.core.message_kinds import KINDS
 from vflsec.core.view import Facts, as_needs
 from vflsec.errors import VflsecError
 from vflsec.nn.module_spec import describe_module
+from vflsec.nn.weights import write_weights
 from vflsec.plugins import registry
 from vflsec.runtime.atomic_files import write_atomic
 from vflsec.specs import AttackSpec
 from vflsec.trace.manifest import ObserverInfo, PublicFacts, Run, load
-from vflsec.trace.tables import write_weights
 from vflsec.trace.truth import write_truth
 from vflsec.train.export import Export
 
