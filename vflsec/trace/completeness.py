@@ -1,7 +1,7 @@
 """What a trace does not show, by its own account: a leak that is found stands, no PASS does.
 
-Each watcher gets every message (`add`) and says in the end why the recording carries no pass
-(`clauses`).
+One :class:`Watch` gets the messages as they are read and says in the end why the recording carries
+no pass (`clauses`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,46 +22,70 @@ from vflsec.core.message_kinds import find_kinds
 from vflsec.specs import LedgerRow
 from vflsec.trace.limits import UNSEEN
 from vflsec.trace.manifest import Have, Moment, ObserverInfo, Route
-from vflsec.trace.seal import Passed, count_message, describe_have
 from vflsec.trace.tables import Fields, Recorded
 
 Key = tuple[str, str, str, str, str]
+"""(phase, kind, name, sender, receiver)."""
 Way = tuple[str, str]
 """(sent or received, kind)."""
 
 
-class Crossed:
-    """Counts messages, numbers, bytes on the wire and steps by (phase, kind, name, ends)."""
+class Size(NamedTuple):
+    """Messages that go one way under one name, their numbers, bytes on the wire, and steps."""
+
+    messages: int = 0
+    elements: int = 0
+    bytes: int = 0
+    rounds: int = 0
+
+
+class Passed:
+    """What passed, counted by checked fields.
+
+    Attributes:
+        sizes: of messages of one way and name.
+        epochs: of messages of one way, in which epochs they passed.
+    """
 
     def __init__(self) -> None:
-        self.counts: dict[Key, list[int]] = {}
+        self.sizes: dict[Key, Size] = {}
+        self.epochs: dict[Route, set[int]] = {}
+        self._valued: set[Route] = set()
         self._last: dict[Key, tuple[int | None, int | None]] = {}
 
     def add(self, f: Fields) -> None:
-        """Count a message by its checked fields."""
-        key = (f.phase, f.kind, f.name, f.sender, f.receiver)
-        held = self.counts.setdefault(key, [0, 0, 0, 0])
-        size, elements = f.wire_bytes, math.prod(f.shape)
-        when = (f.epoch, f.step)
-        more = (1, elements, 4 * elements if size is None else size,
-                int(f.step is None or self._last.get(key) != when))  # fmt: skip
-        self.counts[key] = [a + b for a, b in zip(held, more, strict=True)]
+        """Count a message."""
+        key, when = (f.phase, f.kind, f.name, f.sender, f.receiver), (f.epoch, f.step)
+        elements, held = math.prod(f.shape), self.sizes.get(key, Size())
+        self.sizes[key] = Size(
+            held.messages + 1, held.elements + elements,
+            held.bytes + (4 * elements if f.wire_bytes is None else f.wire_bytes),
+            held.rounds + int(f.step is None or self._last.get(key) != when),
+        )  # fmt: skip
         self._last[key] = when
+        self.epochs.setdefault(f.route, set()).update(() if f.epoch is None else (f.epoch,))
+        if f.has_values:
+            self._valued.add(f.route)
 
-    def merge(self, other: Mapping[Key, list[int]]) -> dict[Key, list[int]]:
-        """With what another reading counted; of a message that both ends saw, the larger count."""
-        out = dict(other)
-        for key, mine in self.counts.items():
-            out[key] = max(mine, out.get(key, mine))
-        return out
+    def have(self, declared: Sequence[Have] = ()) -> list[Have]:
+        """What is there: as counted, with what the recorder declared about completeness."""
+        said = {h.route: h.epochs for h in declared}
+        many: dict[Route, int] = defaultdict(int)
+        for (phase, kind, _, sender, receiver), size in self.sizes.items():
+            many[Route(kind, sender, receiver, phase)] += size.messages
+        found = [
+            Have(
+                **route._asdict(), messages=many[route], values=route in self._valued,
+                epochs="all" if said.get(route) == "all" else sorted(epochs),
+            )
+            for route, epochs in self.epochs.items()
+        ]  # fmt: skip
+        return found + [h for h in declared if h.route not in self.epochs]
 
 
-def make_ledger(counts: Mapping[Key, list[int]]) -> list[LedgerRow]:
+def make_ledger(sizes: Mapping[Key, Size]) -> list[LedgerRow]:
     """The counts as rows of a ledger."""
-    return [
-        LedgerRow(*key, messages=m, elements=e, bytes=b, rounds=r)
-        for key, (m, e, b, r) in counts.items()
-    ]
+    return [LedgerRow(*key, **size._asdict()) for key, size in sizes.items()]
 
 
 STOPPED = "recording stopped before the run did"
@@ -115,37 +139,6 @@ def find_miscounts(declared: Iterable[Have], there: Iterable[Have]) -> list[str]
         f"messages, got {found.get(k, 0)}"
         for k in {**said, **found} if said.get(k, 0) != found.get(k, 0)
     ]  # fmt: skip
-
-
-class Late:
-    """Messages of a phase after the moment at which attacks look, where no other moment follows.
-
-    Args:
-        info: of the observer.
-        moment: at which attacks look.
-    """
-
-    def __init__(self, info: ObserverInfo, moment: Moment) -> None:
-        self.moment, self.have, self.last = moment, info.have, moment is info.moments[-1]
-        self.seen: dict[Route, Passed] = {}
-        self.late = 0
-
-    def over(self, i: int) -> bool:
-        """Whether nothing is left to be read when the message number `i` comes."""
-        return i >= self.moment.messages and not self.last
-
-    def add(self, i: int, found: Recorded) -> bool:
-        """Count a message; whether attacks look at it."""
-        count_message(self.seen, found.fields)
-        self.late += i >= self.moment.messages and found.fields.phase == self.moment.phase
-        return i < self.moment.messages
-
-    def clauses(self, *, sealed: bool) -> list[str]:
-        """What of it no attack looked at, and what is not as declared, a clause each."""
-        phase = self.moment.phase
-        late = f"{self.late} messages came after phase {phase!r}, {UNSEEN}"
-        odd = find_miscounts(self.have, describe_have(self.seen, ()))
-        return [*([late] if self.late else []), *(odd if sealed and self.last else [])]
 
 
 @dataclass
@@ -403,3 +396,62 @@ class Sent(_Watcher):
                     "each column in the order of 'rows'?"
                 )
         return out
+
+
+class Watch:
+    """Gets the messages of an observer as they are read, for attacks that look at one moment.
+
+    Args:
+        info: of the observer.
+        moment: at which attacks look.
+        rows: how many rows the trace has.
+
+    Attributes:
+        looked: what attacks look at, counted.
+        prints: fingerprints of that.
+    """
+
+    def __init__(self, info: ObserverInfo, moment: Moment, rows: int) -> None:
+        self.info, self.moment, self.last = info, moment, moment is info.moments[-1]
+        self.looked, self.prints = Passed(), Prints(info.party)
+        self._seen, self._late = Passed(), 0
+        self._unread = Unread(info.party, moment.phase)
+        self._sent = Sent(info.party, moment.phase)
+        self._unanswered = Unanswered(info.party, moment.phase, rows)
+
+    def over(self, i: int) -> bool:
+        """Whether nothing is left to be read when the message number `i` comes."""
+        return i >= self.moment.messages and not self.last
+
+    def looks(self, i: int, found: Recorded) -> bool:
+        """Count the message number `i`; whether attacks look at it."""
+        self._seen.add(found.fields)
+        self._late += i >= self.moment.messages and found.fields.phase == self.moment.phase
+        return i < self.moment.messages
+
+    def add(self, found: Recorded, used: bool) -> None:
+        """Take in a message that attacks look at; `used`: it can be folded."""
+        self.looked.add(found.fields)
+        self._unread.add(found, used)
+        for one in (self.prints, self._sent, self._unanswered):
+            one.add(found)
+
+    def clauses(
+        self, status: str, *, sealed: bool, ours: bool, own: tuple[Tensor, Tensor] | None
+    ) -> list[str]:
+        """Why the recording carries no pass, a clause each; none if attacks saw all that passed.
+
+        Args:
+            status: of the manifest.
+            sealed: the trace is.
+            ours: it is of our own simulation, whose rows are in order.
+            own: columns (N, ...) and which rows are held (N,); None if there are none.
+        """
+        phase = self.moment.phase
+        late = f"{self._late} messages came after phase {phase!r}, {UNSEEN}"
+        odd = find_miscounts(self.info.have, self._seen.have()) if sealed and self.last else []
+        strange = [] if ours else [*self._sent.clauses(own), *self._unanswered.clauses()]
+        return [
+            *find_gaps(self.info, status), *self._unread.clauses(),
+            *([late] if self._late else []), *odd, *strange,
+        ]  # fmt: skip

@@ -20,7 +20,7 @@ from vflsec.core import check
 from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
 from vflsec.nn.module_spec import NAME_CLASS, build_module
-from vflsec.trace.completeness import STOPPED, Key, NotFinite, Prints
+from vflsec.trace.completeness import STOPPED, Key, NotFinite, Prints, Size
 from vflsec.trace.limits import COPY, FINITE, Limits, list_files, read_bytes, refuse_file
 from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
 from vflsec.trace.seal import check_seal
@@ -388,7 +388,7 @@ class Trace:
         notes: what a reader should know, one sentence each.
         gaps: by observer, why its recording carries no pass, a clause each.
         prints: by observer, fingerprints of its messages, once they were read.
-        crossed: what its messages came to, see :class:`vflsec.trace.completeness.Crossed`.
+        crossed: what its messages came to.
         unread: (kind, name) of messages that no attack looked at, see
             `vflsec.core.channel.Recorder`.
         granted: by hash of the labels, rows of which an adversary was granted them.
@@ -403,7 +403,7 @@ class Trace:
     payloads: tuple[str, ...] = ()
     gaps: dict[str, list[str]] = field(default_factory=dict)
     prints: dict[str, Prints] = field(default_factory=dict)
-    crossed: dict[Key, list[int]] = field(default_factory=dict)
+    crossed: dict[Key, Size] = field(default_factory=dict)
     unread: set[tuple[str, str]] = field(default_factory=set)
     granted: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _rows: dict[str, int] = field(default_factory=dict)

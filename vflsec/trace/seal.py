@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
+from vflsec.trace.completeness import Passed
 from vflsec.trace.limits import (
     ASTRAY,
     COPY,
@@ -28,11 +28,9 @@ from vflsec.trace.limits import (
 from vflsec.trace.manifest import (
     FORMAT,
     VERSION,
-    Have,
     Manifest,
     ObserverInfo,
     PublicFacts,
-    Route,
     Seal,
     SealedFile,
     dump,
@@ -121,7 +119,7 @@ def _seal_observer(
     before = len(torn.notes)
     seen = _Seen(manifest.rows)
     stream = read_segments(folder, files, manifest, observer, limits, torn)
-    have, count, nonfinite = _write(here, seen.watched(stream))
+    passed, count, nonfinite = _write(here, seen.watched(stream))
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
@@ -131,7 +129,7 @@ def _seal_observer(
         for m in info.moments
     ]  # fmt: skip
     whole = (info.complete or ended) and len(torn.notes) == before
-    kept = describe_have(have, info.have)
+    kept = passed.have(info.have)
     if ended and whole and not info.have:
         kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
     targets = info.targets or seen.targets(here)
@@ -194,15 +192,15 @@ class _Seen:
         return found
 
 
-def _write(here: Path, stream: Iterable[Found]) -> tuple[dict[Route, Passed], int, int]:
+def _write(here: Path, stream: Iterable[Found]) -> tuple[Passed, int, int]:
     """Write the tables of messages; returns what is there of them, how many, and not finite."""
-    have: dict[Route, Passed] = {}
+    passed = Passed()
     outs: dict[Stored, tuple[pq.ParquetWriter, list[pa.RecordBatch]]] = {}
     texts: list[Fields] = []
     count = nonfinite = 0
     with open_writer(here / "messages.parquet.tmp", MESSAGES) as messages:
         for count, (found, batch) in enumerate(stream, 1):
-            count_message(have, found)
+            passed.add(found)
             texts.append(found.model_copy(update={"msg": count - 1}))
             if len(texts) >= 20_000:
                 _flush_texts(messages, texts)
@@ -222,7 +220,7 @@ def _write(here: Path, stream: Iterable[Found]) -> tuple[dict[Route, Passed], in
     for out, held in outs.values():
         _flush(out, held)
         out.close()
-    return have, count, nonfinite
+    return passed, count, nonfinite
 
 
 def _flush_texts(out: pq.ParquetWriter, texts: list[Fields]) -> None:
@@ -235,44 +233,6 @@ def _flush(out: pq.ParquetWriter, held: list[pa.RecordBatch]) -> None:
         table = pa.Table.from_batches(held)
         out.write_table(table, row_group_size=len(table))
         held.clear()
-
-
-@dataclass
-class Passed:
-    """What is there of messages that go one way.
-
-    Attributes:
-        messages: how many.
-        epochs: in which epochs.
-        values: whether one is recorded with its numbers.
-    """
-
-    messages: int = 0
-    epochs: set[int] = field(default_factory=set)
-    values: bool = False
-
-
-def count_message(have: dict[Route, Passed], found: Fields) -> None:
-    """Count a message into what is there."""
-    entry = have.setdefault(found.route, Passed())
-    entry.messages += 1
-    entry.values |= found.has_values
-    if found.epoch is not None:
-        entry.epochs.add(int(found.epoch))
-
-
-def describe_have(seen: Mapping[Route, Passed], declared: Iterable[Have]) -> list[Have]:
-    """What is there: as counted, with what the recorder declared about completeness."""
-    declared = list(declared)
-    said = {h.route: h.epochs for h in declared}
-    found = [
-        Have(
-            **route._asdict(), messages=e.messages, values=e.values,
-            epochs="all" if said.get(route) == "all" else sorted(e.epochs),
-        )
-        for route, e in seen.items()
-    ]  # fmt: skip
-    return found + [h for h in declared if h.route not in seen]
 
 
 def write_seal(folder: Path, limits: Limits) -> None:

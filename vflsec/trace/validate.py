@@ -20,12 +20,12 @@ from typing import Any
 
 from vflsec.core import check
 from vflsec.errors import ConfigError, TraceError, first_line
-from vflsec.trace.completeness import find_miscounts
+from vflsec.trace.completeness import Passed, find_miscounts
 from vflsec.trace.limits import Limits, replace_file
-from vflsec.trace.manifest import LaterGrant, LaterName, Manifest, Route, dump, say_now
+from vflsec.trace.manifest import LaterGrant, LaterName, Manifest, dump, say_now
 from vflsec.trace.reader import Observer, Trace
 from vflsec.trace.recorder_inputs import Ids, known_rows, read_shares
-from vflsec.trace.seal import Passed, count_message, describe_have, write_seal
+from vflsec.trace.seal import write_seal
 from vflsec.trace.tables import write_known
 
 ONE_RUN = "Join traces of one run."
@@ -61,16 +61,16 @@ def validate(folder: str | Path, limits: Limits | None = None) -> Report:
     report = Report(notes=trace.notes)
     for name in trace.observers:
         observer = trace.observer(name)
-        seen: dict[Route, Passed] = {}
+        seen = Passed()
         kinds: dict[Step, set[tuple[str, str]]] = defaultdict(set)
         for found in observer.messages():
             f = found.fields
-            count_message(seen, f)
+            seen.add(f)
             kinds[f.phase, f.epoch, f.step].add((f.kind, f.sender))
-        report.messages[name] = sum(passed.messages for passed in seen.values())
+        report.messages[name] = sum(size.messages for size in seen.sizes.values())
         report.last_step[name] = _find_last(kinds)
         if trace.sealed:
-            odd = find_miscounts(observer.info.have, describe_have(seen, []))
+            odd = find_miscounts(observer.info.have, seen.have())
             trace.notes += [f"{name}: {clause}." for clause in odd]
         _read_rest(observer)
     if not trace.observers:

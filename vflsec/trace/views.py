@@ -23,7 +23,7 @@ from vflsec.core.view import Facts, Known, Schema, Table, Update, View, as_needs
 from vflsec.core.visibility import looked_at
 from vflsec.errors import ThreatModelError, TraceError
 from vflsec.specs import QUESTIONS, AttackSpec, format_question
-from vflsec.trace.completeness import Crossed, Late, Prints, Sent, Unanswered, Unread, find_gaps
+from vflsec.trace.completeness import Watch
 from vflsec.trace.limits import OTHER_WIDTH, UNSEEN
 from vflsec.trace.manifest import Moment, ObserverInfo
 from vflsec.trace.reader import Observer, Trace
@@ -180,21 +180,15 @@ def fold_messages(
     for name, observer in observers.items():
         recorder.expected = observer.expected()
         moment = observer.moment(phase)
-        unread, sent = Unread(name, moment.phase), Sent(name, moment.phase)
-        unanswered = Unanswered(name, moment.phase, trace.manifest.rows)
-        prints, crossed = Prints(name), Crossed()
-        late, turns = Late(observer.info, moment), Counter[tuple[str, ...]]()
+        watch = Watch(observer.info, moment, trace.manifest.rows)
+        turns = Counter[tuple[str, ...]]()
         for i, found in enumerate(observer.messages()):
-            if late.over(i):
+            if watch.over(i):
                 break
-            if not late.add(i, found):
+            if not watch.looks(i, found):
                 continue
             message = found.message()
-            crossed.add(found.fields)
-            unread.add(found, message is not None)
-            prints.add(found)
-            sent.add(found)
-            unanswered.add(found)
+            watch.add(found, message is not None)
             if message is not None:
                 if message.rows is not None:
                     if not message.rows.numel():
@@ -210,10 +204,11 @@ def fold_messages(
                     message = replace(m, step=turns[key])
                     turns[key] += 1
                 recorder.add(message, None, ways, timed=timed)
-        trace.lack(name, [*find_gaps(observer.info, trace.manifest.status), *unread.clauses()])
-        trace.lack(name, late.clauses(sealed=trace.sealed))
-        trace.lack(name, [] if ours else [*sent.clauses(own.get(name)), *unanswered.clauses()])
-        trace.prints[name], trace.crossed = prints, crossed.merge(trace.crossed)
+        status, held = trace.manifest.status, own.get(name)
+        trace.lack(name, watch.clauses(status, sealed=trace.sealed, ours=ours, own=held))
+        trace.prints[name] = watch.prints
+        for way, size in watch.looked.sizes.items():  # both ends may have seen a message
+            trace.crossed[way] = max(size, trace.crossed.get(way, size))
     return recorder
 
 
