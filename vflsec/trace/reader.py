@@ -26,8 +26,7 @@ from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverI
 from vflsec.trace.seal import check_seal
 from vflsec.trace.segments import RAW, Torn, find_segments, read_segments
 from vflsec.trace.tables import (
-    AMOUNTS,
-    KNOWN,
+    GRANTED,
     MESSAGES,
     ROWS,
     Fields,
@@ -246,14 +245,13 @@ class Observer:
     def known(self) -> Known | None:
         """Granted labelled rows in order of the grant, or None; of a quantity as float64 values."""
         classes = self.trace.manifest.classes
-        name, other = "known.parquet", "known-values.parquet"
         numbers = self.trace.manifest.label.numeric
-        name, other = (other, name) if numbers else (name, other)
+        (name, form), (other, _) = GRANTED[numbers], GRANTED[not numbers]
         if self._has(other):
             raise TraceError.must("classes", f"fit {self._path(other)}", classes or "none")
         if not self._has(name):
             return None
-        found = self._rows(name, AMOUNTS if numbers else KNOWN)
+        found = self._rows(name, form)
         y, where = found.values, self._path(name)
         if not numbers and len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
             got = f"{y.min()} to {y.max()}"

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, dtype, nn, strided
+from torch import Tensor, nn
 
 from vflsec.core import check
 from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
-from vflsec.nn.module_spec import describe_module, unwrap
-from vflsec.nn.weights import write_weights
-from vflsec.trace.limits import NAME, OTHER_WIDTH, Limits, list_files
+from vflsec.trace.limits import OTHER_WIDTH, list_files
 from vflsec.trace.manifest import (
     Have,
     Layout,
     Manifest,
-    ModelFile,
     Moment,
     ObserverInfo,
     PublicFacts,
     Route,
 )
-from vflsec.trace.recorder_inputs import Ids, refuse
+from vflsec.trace.recorder_inputs import (
+    LIMITS,
+    Ids,
+    Numbers,
+    OwnModel,
+    Places,
+    as_numbers,
+    check_shape,
+    refuse,
+)
 from vflsec.trace.seal import give_up, seal
 from vflsec.trace.segments import Torn, read_segments
 from vflsec.trace.tables import (
-    AMOUNTS,
-    KNOWN,
+    GRANTED,
     hash_grant,
     read_rows,
     write_known,
@@ -59,162 +62,7 @@ from vflsec.trace.writer import (
     plan_messages,
 )
 
-
-class Numbers(NamedTuple):
-    """One array, and the number type and bytes in which it crossed."""
-
-    array: NDArray[Any]
-    wire_dtype: str
-    wire_bytes: int
-
-
-@cache
-def _name(dtype: dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _refuse_payload(got: object) -> ShapeError:
-    return ShapeError.must("record: a payload", "be one dense array of real numbers", got)
-
-
-def as_numbers(x: Any) -> Numbers:
-    """A tensor of PyTorch or TensorFlow, a NumPy array, or nested lists of numbers.
-
-    bfloat16, which NumPy does not have, is widened to float32: that changes no number.
-
-    Raises:
-        ShapeError: it holds something else than numbers.
-    """
-    if isinstance(x, Tensor):
-        if x.is_complex() or x.layout != strided:
-            raise _refuse_payload(f"{x.layout} of {x.dtype}")
-        plain, wire = x.detach(), _name(x.dtype)
-        wide = plain.float() if wire == "bfloat16" else plain
-        array = (wide if wide.device.type == "cpu" else wide.cpu()).numpy()
-        return Numbers(array, wire, x.numel() * x.element_size())
-    if hasattr(x, "numpy") and callable(x.numpy):
-        x = x.numpy()
-    if isinstance(x, Mapping):
-        raise _refuse_payload("a mapping")
-    array = np.asarray(x)
-    wire, size = str(array.dtype), int(array.nbytes)
-    if wire == "bfloat16":  # a type of the package ml_dtypes, as TensorFlow and JAX return it
-        array = array.astype(np.float32)
-    if array.dtype.kind not in "fiub":
-        raise _refuse_payload(array.dtype)
-    return Numbers(np.ascontiguousarray(array), wire, size)
-
-
-def check_shape(phase: str, shape: Sequence[int]) -> None:
-    """Refuse at once what no reader would take."""
-    if phase and not NAME.fullmatch(phase):
-        raise refuse("phase", "a name of letters, digits, '.', '_', '-'", phase)
-    if not shape or shape[0] > _LIMITS.batch_rows or math.prod(shape[1:]) > _LIMITS.width:
-        rule = f"have 1 to {_LIMITS.batch_rows} rows of at most {_LIMITS.width} numbers"
-        raise ShapeError.must("record: a payload", rule, tuple(shape))
-
-
-_LEAST = 8  # rows of a batch of which it can be told
-_SAME = 0.5  # correlation; that of one batch at two steps of a training is near 1
-
-
-class Places:
-    """The ids of the first two batches, and their embeddings."""
-
-    def __init__(self) -> None:
-        self.left = 2
-        self.first: NDArray[Any] | None = None
-
-    def taken(self, rows: NDArray[np.int64] | None, values: NDArray[Any], n: int) -> bool:
-        """Whether both batches name rows 0 to b-1 in order, although they are of other samples.
-
-        Args:
-            rows, values: of a batch, (b,) and (b, ...).
-            n: how many rows there are.
-        """
-        self.left -= 1
-        b = len(values)
-        if rows is None or not _LEAST <= b < n or not np.array_equal(rows, np.arange(b)):
-            self.left, self.first = 0, None
-            return False
-        now = values.reshape(b, -1).astype(np.float64)  # a copy
-        before, self.first = self.first, now
-        if before is None or before.shape != now.shape:
-            return False
-        self.first = None
-        one, two = (x - x.mean(0) for x in (before, now))
-        size = float(np.sqrt((one**2).sum() * (two**2).sum()))
-        return size > 0 and float((one * two).sum()) < _SAME * size
-
-
-_PREFIX = re.compile(r"(?:module|_orig_mod)\.")  # of weights in a wrapper
-
-
-class OwnModel:
-    """Weights of one module now and later.
-
-    Args:
-        folder: of the observer.
-        party: whose model it is.
-        module: from own rows to the embedding; wrappers that torch puts around are taken off.
-        initial: its ``state_dict()`` before training, None if it is as that now.
-        begun: messages were recorded before.
-    """
-
-    def __init__(
-        self, folder: Path, party: str, module: nn.Module,
-        initial: Mapping[str, Tensor] | None, *, begun: bool,
-    ) -> None:  # fmt: skip
-        self.folder, self.party, self.module = folder, party, unwrap(module)
-        if initial is not None and begun and _lives(initial, self.module):
-            initial = None
-            warnings.warn(
-                "vflsec.record: the initial weights changed in training and are left out. Give the "
-                "model before training, record(..., model=bottom), or copy each tensor.",
-                RuntimeWarning, stacklevel=4,
-            )  # fmt: skip
-        elif initial is None and not begun:
-            initial = self.module.state_dict()
-        place = self._place("initial")
-        if initial is not None and not place.exists():  # of a run that goes on, the first one
-            write_weights(place, _strip_names(initial, self.module))
-
-    def _place(self, part: str) -> Path:
-        return self.folder / f"model-train-{self.party}-{part}.safetensors"
-
-    def saved(self, schema: Schema | None) -> list[ModelFile]:
-        """Write the weights as they are now, and say which files there are."""
-        write_weights(self._place("bottom"), self.module.state_dict())
-        layers = describe_module(self.module, schema)
-        if layers is None:
-            warnings.warn(
-                "vflsec.record: the trace does not describe the model's layers. Name its class in "
-                f"the audit: --model {self.party}=package.module:{type(self.module).__name__} "
-                "(docs/howto/own_model.md).",
-                RuntimeWarning, stacklevel=6,
-            )  # fmt: skip
-        return [
-            ModelFile(party=self.party, part=part, file=self._place(part).name, layers=layers)
-            for part in ("bottom", "initial") if self._place(part).exists()
-        ]  # fmt: skip
-
-
-def _strip_names(state: Mapping[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
-    """Weights by their names in the module, which may have a part that is called like a wrapper."""
-    out, names = dict(state), module.state_dict().keys()
-    while out and out.keys() != names and all(map(_PREFIX.match, out)):
-        out = {k.partition(".")[2]: v for k, v in out.items()}
-    return out
-
-
-def _lives(state: Mapping[str, Tensor], module: nn.Module) -> bool:
-    """Whether tensors are the very ones that a module trains."""
-    trained = {p.data_ptr() for p in module.parameters() if p.requires_grad}
-    return any(t.data_ptr() in trained for t in state.values())
-
-
 _EVERYTHING = 1 << 62
-_LIMITS = Limits()
 NO_COLUMNS = "record: a model needs columns. Give both."
 _OF_ROWS = find_kinds(lambda kind: kind.has_one_width)
 
@@ -259,9 +107,9 @@ class Loop:
 
 def _hash_grant(folder: Path) -> str:
     """:func:`hash_grant` the labelled rows that :func:`write_known` wrote there, '' of none."""
-    for name, form in (("known.parquet", KNOWN), ("known-values.parquet", AMOUNTS)):
+    for name, form in GRANTED.values():
         if (folder / name).exists():
-            return hash_grant(*read_rows(folder, name, form, _LIMITS))
+            return hash_grant(*read_rows(folder, name, form, LIMITS))
     return ""
 
 
@@ -331,8 +179,8 @@ class Recording:
         if self.writer.info().moments and _hash_grant(self.writer.folder) != now:
             self.writer.release()
             raise refuse("known", "the rows and labels with which training began", "others")
-        files = list_files(self.folder, _LIMITS)
-        stream = read_segments(self.folder, files, self.manifest, self.party, _LIMITS, Torn())
+        files = list_files(self.folder, LIMITS)
+        stream = read_segments(self.folder, files, self.manifest, self.party, LIMITS, Torn())
         for f, _ in stream:
             self._have.setdefault(f.route, set()).add(f.epoch)
             if f.kind == "embedding" and f.step is not None:
@@ -351,7 +199,7 @@ class Recording:
 
     def epoch(self, number: int) -> None:
         """Say which epoch the following batches belong to."""
-        self._epoch = check.integer("record: epoch", number, low=0, high=_LIMITS.epochs)
+        self._epoch = check.integer("record: epoch", number, low=0, high=LIMITS.epochs)
 
     def model(self, bottom: nn.Module, initial: Mapping[str, Tensor] | None = None) -> None:
         """Keep the party's own model as it is when the recording ends; ``record(model=)`` does.

@@ -43,10 +43,11 @@ MESSAGES = pa.schema(
     ]
 )  # fmt: skip
 ROWS = pa.schema([("row", pa.int64())])
-KNOWN = pa.schema([("row", pa.int64()), ("y", pa.int64())])
-LABELS = KNOWN
+LABELS = pa.schema([("row", pa.int64()), ("y", pa.int64())])
 AMOUNTS = pa.schema([("row", pa.int64()), ("y", pa.float64())])
 """Labels that are a quantity."""
+GRANTED = {False: ("known.parquet", LABELS), True: ("known-values.parquet", AMOUNTS)}
+"""By whether labels are a quantity, the file of those that were granted, and its columns."""
 
 
 @dataclass(frozen=True, order=True)
@@ -301,10 +302,8 @@ def write_own(folder: Path, x: Tensor, present: Tensor | None = None) -> None:
 def write_known(folder: Path, known: Known) -> None:
     """Granted labelled rows, in order of the grant; values of a quantity as such."""
     columns = {"row": known.rows.cpu().numpy(), "y": known.labels.cpu().numpy()}
-    if known.labels.is_floating_point():
-        write_table(folder / "known-values.parquet", AMOUNTS, columns)
-    else:
-        write_table(folder / "known.parquet", KNOWN, columns)
+    name, form = GRANTED[known.labels.is_floating_point()]
+    write_table(folder / name, form, columns)
 
 
 def write_targets(folder: Path, split: str, rows: Tensor) -> None:

@@ -34,7 +34,8 @@ from vflsec.trace.tables import (
     write_vectors,
 )  # fmt: skip
 
-_FILE, _VALUES = "labels.parquet", "values.parquet"
+_LABELS = {False: ("labels.parquet", LABELS), True: ("values.parquet", AMOUNTS)}
+(_FILE, _), (_VALUES, _) = _LABELS.values()
 _SHARES, _INFO = "shares.parquet", "truth.json"
 _HIDDEN = re.compile(rf"columns-({NAME.pattern})-(f[48])\.parquet")
 
@@ -90,8 +91,8 @@ def write_truth(
     held = {p: _columns(p, x, len(ids)) for p, x in (hidden or {}).items()}
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     columns = {"row": ids, "y": y}
-    file, form = (_VALUES, AMOUNTS) if quantity else (_FILE, LABELS)
-    (base / (_FILE if quantity else _VALUES)).unlink(missing_ok=True)
+    (file, form), (other, _) = _LABELS[quantity], _LABELS[not quantity]
+    (base / other).unlink(missing_ok=True)
     write_table(base / file, form, columns)
     if shares is not None:
         q = np.asarray(shares, np.float64)
@@ -187,7 +188,7 @@ def _read_labels(base: Path, limits: Limits) -> Truth:
     quantity = (base / _VALUES).is_file()
     if quantity and (base / _FILE).is_file():
         raise TraceError.taken(base, f"{_FILE} and {_VALUES}", "Keep one.")
-    file, form = (_VALUES, AMOUNTS) if quantity else (_FILE, LABELS)
+    file, form = _LABELS[quantity]
     ids, y = read_rows(base, file, form, limits, where=str(base / file), gaps=quantity)
     there = ~np.isnan(y) if quantity else y >= 0
     return Truth((Quantity if quantity else Classes).target, ids[there], y[there])
