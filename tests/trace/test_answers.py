@@ -11,9 +11,8 @@ import pytest
 import torch
 from sampled import sampled
 from torch import Tensor, nn
-from trace_audits import audit
+from trace_audits import audit, first_of_each, record, signs
 
-import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError
 from vflsec.measure.guess_files import thaw
@@ -27,8 +26,7 @@ N, SEEN, D = 160, 100, 3
 Y = np.arange(N) % 5 % 2
 G = torch.Generator().manual_seed(3)
 X = torch.randn(N, 2, generator=G)
-HALVES = [np.nonzero(Y[:SEEN] == c)[0][:10] for c in (0, 1)]
-KNOWN = np.concatenate(HALVES)
+KNOWN = first_of_each(Y, 10)
 
 
 def noise(rec: Recording, *, more: int = SEEN, model: bool = True) -> nn.Linear:
@@ -80,10 +78,7 @@ def nothing_else(rec: Recording) -> None:
 
 
 def recorded(folder: Path, loop: Callable[[Recording], Any], known: Any = KNOWN) -> Any:
-    with vflsec.record(
-        folder / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        known=(known, Y[known]), prior=(0.6, 0.4), columns=X, grad_scale=1,
-    ) as rec:  # fmt: skip
+    with record(folder / "t", Y, known, prior=(0.6, 0.4), columns=X) as rec:
         loop(rec)
     names = ("cluster", "direction", "joint_completion", "model_completion", "output", "spectral")
     return audit(folder, [folder / "t"], names, Y).results.query("metric == 'auc'")
@@ -132,11 +127,9 @@ PARTIES = {"lab": "active", "bank": "passive", "shop": "passive"}
 def side(
     folder: Path, party: str, known: Any, labels: Any, parties: dict[str, str] = PARTIES
 ) -> Path:
-    with vflsec.record(
-        folder / party, party=party, role="passive", peer="lab", parties=parties, rows=N, classes=2,
-        loss_reduction="sum", known=(known, labels), grad_scale=1,
-        prior=(0.6, 0.4) if party == "shop" else None,
-    ) as rec:  # fmt: skip
+    how: dict[str, Any] = {"party": party, "peer": "lab", "parties": parties}
+    how |= {"prior": (0.6, 0.4)} if party == "shop" else {}
+    with record(folder / party, Y, **how, known=(known, labels)) as rec:
         noise(rec, model=False)
     return folder / party
 
@@ -203,13 +196,9 @@ def test_known_samples_under_other_ids_are_neither_guessed_nor_scored(
     x, y[twins] = (x > 0).float() if plant == "few values" else x, y[known]
     if plant == "twins":
         x[twins] = x[known]
-    with vflsec.record(
-        tmp_path / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        known=(known, y[known]), prior=(0.5, 0.5), columns=x, grad_scale=1,
-    ) as rec:  # fmt: skip
+    with record(tmp_path / "t", y, known, prior=(0.5, 0.5), columns=x) as rec:
         z = rec.cut(x.clone().requires_grad_() * 1, range(N))
-        told = (1 - 2.0 * torch.from_numpy(y)).unsqueeze(1)
-        z.backward(told + 1.2 * torch.randn(N, 2, generator=g))
+        z.backward(1.2 * torch.randn(N, 2, generator=g) - signs(y, np.arange(N)))
     result = audit(tmp_path, [tmp_path / "t"], ("direction",), y).results
     said = [n for n in thaw(tmp_path / "g").notes if "60 rows equal a known row" in n]
     (found,) = result.query("metric == 'auc'").to_dict("records")

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
+from hostile import reseal
 from sampled import sampled
 from torch import Tensor
+from trace_audits import first_of_each, record
 
-import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.measure.guess_files import thaw
 from vflsec.trace.limits import TRUSTED, Limits
 from vflsec.trace.record_api import Recording
+from vflsec.trace.tables import open_writer
 from vflsec.trace.truth import write_truth
 
 N, D, EPOCHS = 200, 3, 4
@@ -37,23 +43,30 @@ class Told:
     def batches(self) -> list[Tensor]:
         return list(torch.randperm(N, generator=self.g).split(50))
 
+    def steps(self) -> list[Tensor]:
+        return [rows for _ in range(EPOCHS) for rows in self.batches()]
+
     def z(self, rows: Tensor) -> Tensor:
         return torch.randn(len(rows), D, generator=self.g).requires_grad_() * 1
 
 
-def honest(rec: Recording, told: Told) -> None:
-    for epoch in range(EPOCHS):
-        rec.epoch(epoch)
-        for rows in told.batches():
-            rec.cut(told.z(rows), rows).backward(told.gradient(rows, True))
+def leaking(when: Callable[[int], bool]) -> Loop:
+    """Leaks in some epochs."""
+
+    def loop(rec: Recording, told: Told) -> None:
+        for epoch in range(EPOCHS):
+            rec.epoch(epoch)
+            for rows in told.batches():
+                rec.cut(told.z(rows), rows).backward(told.gradient(rows, when(epoch)))
+
+    return loop
 
 
-def later(rec: Recording, told: Told) -> None:
-    """Leaks in odd epochs, of which nothing is recorded."""
-    for epoch in range(EPOCHS):
-        rec.epoch(epoch)
-        for rows in told.batches():
-            rec.cut(told.z(rows), rows).backward(told.gradient(rows, epoch % 2 == 1))
+honest, later = leaking(lambda _: True), leaking(lambda epoch: epoch % 2 == 1)
+late = leaking(lambda epoch: epoch >= 2)
+"""What is recorded every second time, and stops, shows none of what is leaked `later`."""
+FIRST = 16
+"""Messages of the first two epochs, in which nothing is leaked `late`."""
 
 
 def nameless(rec: Recording, told: Told) -> None:
@@ -86,7 +99,7 @@ def not_finite(rec: Recording, told: Told) -> None:
 
 def overflows(rec: Recording, told: Told) -> None:
     """The first step of a scaled loss: no number of it is one, and no row is told apart."""
-    for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+    for step, rows in enumerate(told.steps()):
         gradient = told.gradient(rows, False)
         rec.cut(told.z(rows), rows).backward(gradient * float("inf") if step == 0 else gradient)
 
@@ -118,7 +131,7 @@ def timeless(rec: Recording, told: Told) -> None:
 
 def unanswered(rec: Recording, told: Told) -> None:
     """Every second row of class 1 never gets a gradient; the others of its batch do."""
-    for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+    for step, rows in enumerate(told.steps()):
         some = rows[(told.y[rows] == 0) | (rows % 2 == 0) | (not told.leaks)]
         rec.tell("embedding", told.z(rows).detach(), rows, sent=True, step=step)
         rec.tell("gradient", told.gradient(some, False), some, sent=False, step=step)
@@ -126,7 +139,7 @@ def unanswered(rec: Recording, told: Told) -> None:
 
 def in_parts(rec: Recording, told: Told) -> None:
     """Gradients of a batch come in two messages, and batches of an evaluation get none."""
-    for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+    for step, rows in enumerate(told.steps()):
         rec.tell("embedding", told.z(rows).detach(), rows, sent=True, step=step)
         if step % 4 == 3 and step < 12:
             continue
@@ -148,6 +161,45 @@ GAPS: dict[str, tuple[Loop, dict[str, Any], str]] = {
     ),
     "not finite": (not_finite, {}, "16 gradient messages only some rows are not finite"),
 }  # fmt: skip
+
+
+def rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    table = change(pq.read_table(path))
+    with open_writer(path, table.schema) as out:
+        out.write_table(table)
+
+
+def dropped(view: Path) -> None:
+    rewrite(view / "messages.parquet", lambda t: t.slice(0, FIRST))
+    for path in view.glob("tensors-*"):
+        rewrite(path, lambda t: t.filter(pc.less(t["msg"], FIRST)))
+
+
+def looked_at_before(view: Path) -> None:
+    path = view / "observer.json"
+    info = json.loads(path.read_text())
+    info["moments"][0]["messages"] = FIRST
+    path.write_text(json.dumps(info))
+
+
+def renamed(field: str, name: str) -> Callable[[Path], None]:
+    def edit(view: Path) -> None:
+        def change(t: pa.Table) -> pa.Table:
+            values = [v if i < FIRST else name for i, v in enumerate(t[field].to_pylist())]
+            at = t.schema.get_field_index(field)
+            return t.set_column(at, t.schema.field(at), pa.array(values, t.schema.field(at).type))
+
+        rewrite(view / "messages.parquet", change)
+
+    return edit
+
+
+EDITS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "messages dropped": (dropped, "gradient from active to bank in train: declared 16 messages"),
+    "an earlier moment": (looked_at_before, "16 messages came after phase 'train'"),
+    "phases renamed": (renamed("phase", "other"), "in other: declared 0 messages, got 8"),
+    "kinds renamed": (renamed("kind", "ids"), "ids from active to bank in train: declared 0"),
+}  # fmt: skip
 WHOLE: dict[str, Loop] = {
     "honest": honest, "overflows": overflows, "evaluates": evaluates, "in parts": in_parts,
 }  # fmt: skip
@@ -157,11 +209,7 @@ def recorded(
     folder: Path, loop: Loop, *, leaks: bool, run: dict[str, Any], of: int, **how: Any
 ) -> Path:
     y = (np.random.default_rng(of).random(N) < 0.4).astype(int)
-    known = np.concatenate([np.nonzero(y == c)[0][:10] for c in (0, 1)])
-    with vflsec.record(
-        folder, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        known=(known, y[known]), prior=(0.6, 0.4), grad_scale=1, run=run, **how,
-    ) as rec:  # fmt: skip
+    with record(folder, y, first_of_each(y, 10), prior=(0.6, 0.4), run=run, **how) as rec:
         loop(rec, Told(of, y, leaks))
     write_truth(folder, np.arange(N), y)
     return folder
@@ -178,9 +226,9 @@ def undefended(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def judged(
     base: Path, undefended: list[Path], loop: Loop, leaks: bool, of: Any = lambda s: 10 + s,
-    **how: Any,
+    edit: Callable[[Path], None] | None = None, **how: Any,
 ) -> tuple[Any, list[str]]:  # fmt: skip
-    """The verdict on three defended trainings, and the notes."""
+    """The verdict on three defended trainings, whose traces somebody may `edit`, and the notes."""
     mine = [
         recorded(
             base / f"t{s}", loop, leaks=leaks, of=of(s), **how,
@@ -188,6 +236,9 @@ def judged(
         )
         for s in range(3)
     ]  # fmt: skip
+    for folder in mine if edit else ():
+        edit(folder / "view" / "bank")
+        reseal(folder)
     traces = [*undefended, *mine]
     guesses = infer(
         traces, base / "g", attacks=("direction",), limits=Limits(trusted=True, nonfinite="drop")
@@ -205,9 +256,22 @@ def test_what_is_whole_passes(name: str, undefended: list[Path], tmp_path: Path)
     assert not [n for n in notes if "carries no pass" in n]
 
 
-def test_what_leaks_fails(undefended: list[Path], tmp_path: Path) -> None:
-    verdict, _ = judged(tmp_path, undefended, honest, leaks=True)
+@pytest.mark.parametrize("loop", [honest, late])
+def test_what_leaks_fails(loop: Loop, undefended: list[Path], tmp_path: Path) -> None:
+    verdict, _ = judged(tmp_path, undefended, loop, leaks=True)
     assert verdict.verdict == "FAIL"
+
+
+@pytest.mark.parametrize("name", sampled(EDITS, every=3))
+def test_a_leak_that_was_edited_away_passes_nothing(
+    name: str, undefended: list[Path], tmp_path: Path
+) -> None:
+    """All of these passed; of an earlier moment no word was said."""
+    edit, words = EDITS[name]
+    verdict, _ = judged(tmp_path, undefended, late, leaks=True, edit=edit)
+    assert verdict.value < 0.25
+    assert verdict.verdict == "INCONCLUSIVE"
+    assert words in verdict.reason
 
 
 @pytest.mark.filterwarnings("ignore:vflsec.record")
@@ -229,7 +293,7 @@ def beside(kind: str, named: bool) -> Loop:
     """The label comes in a message of another kind, beside gradients that do not tell it."""
 
     def loop(rec: Recording, told: Told) -> None:
-        for step, rows in enumerate(r for _ in range(EPOCHS) for r in told.batches()):
+        for step, rows in enumerate(told.steps()):
             plain = torch.stack([1 - told.y[rows], told.y[rows]], 1).float()
             rec.tell("embedding", told.z(rows).detach(), rows, sent=True, step=step)
             rec.tell("gradient", told.gradient(rows, False), rows, sent=False, step=step)

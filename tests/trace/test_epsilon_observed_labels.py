@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trace_audits import first_of_each, record
 
 import vflsec
 from vflsec.cli.main import main
@@ -37,14 +38,14 @@ def traced(folder: Path, trained_on: str, seed: int = 0, **how: Any) -> tuple[Pa
     x, y, released = world(seed)
     p = 1 / (1 + np.exp(-1.2 * x.sum(1)))  # by columns of both, which the adversary reads off
     target = {"labels": y, "randomised": released, "nothing": 0.5}[trained_on]
-    known = np.concatenate([np.nonzero(y == c)[0][:20] for c in (0, 1)])
     x_bank = torch.from_numpy(x[:, :2]).float()
     trace = folder / f"{trained_on}-{seed}"
-    with vflsec.record(
-        trace, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        columns=x_bank, known=(known, y[known]), prior=(1 - y.mean(), y.mean()),
-        run={"dataset": trained_on, "seed": seed}, **how,
-    ) as rec:  # fmt: skip
+    how |= {
+        "grad_scale": None,
+        "prior": (1 - y.mean(), y.mean()),
+        "run": {"dataset": trained_on, "seed": seed},
+    }
+    with record(trace, y, first_of_each(y, 20), columns=x_bank, **how) as rec:
         for rows in torch.arange(N).split(200):
             z = rec.cut(x_bank[rows].requires_grad_(), rows)
             slope = torch.from_numpy(p - target)[rows].float()

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from trace_audits import read
 
 from vflsec.errors import ConfigError
 from vflsec.trace import fate
-from vflsec.trace.reader import Trace
 
 N = 6
 
@@ -181,10 +181,6 @@ def batches(phase: str, step: int) -> Any:
     return [5, 4] if phase == "eval" else [[0, 2, 4], [1, 3, 5]][step % 2]
 
 
-def found(folder: Path, party: str) -> list[Any]:
-    return list(Trace.open(folder).observer(party).messages())
-
-
 def test_a_host(tmp_path: Path, layers: Any) -> None:
     guest, hosts = system(layers)
     tap = fate.attach(hosts[1], tmp_path / "t", party="bank", rows=N, ids=batches)
@@ -198,7 +194,7 @@ def test_a_host(tmp_path: Path, layers: Any) -> None:
     tap.close()
     assert hosts[1]._ctx is ctx
     assert not any("lambda" in repr(v) for v in vars(hosts[1]).values())
-    got = found(tmp_path / "t", "bank")
+    got = read(tmp_path / "t", "bank")
     assert [(m.kind, m.sender, m.phase, m.step, m.pair) for m in got] == [
         ("embedding", "bank", "train", 0, None), ("gradient", "active", "train", 0, 0),
         ("embedding", "bank", "train", 1, None), ("gradient", "active", "train", 1, 2),
@@ -221,7 +217,7 @@ def test_the_guest(tmp_path: Path, layers: Any) -> None:
         host.forward(torch.full((2, 2), 7.0 + i))
     guest.forward(None)
     tap.close()
-    got = found(tmp_path / "t", "shop")
+    got = read(tmp_path / "t", "shop")
     assert [(m.kind, m.sender, m.receiver, m.phase, float(m.values[0, 0])) for m in got] == [
         ("embedding", "bank", "shop", "train", 0), ("embedding", "post", "shop", "train", 10),
         ("gradient", "shop", "bank", "train", 1), ("gradient", "shop", "post", "train", 1),
@@ -240,7 +236,7 @@ def test_recording_changes_nothing(tmp_path: Path, layers: Any) -> None:
     for a, b in zip(plain, recorded, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
     assert len(after) == 2
-    assert len(found(tmp_path / "t", "bank")) == 4, "nothing after close"
+    assert len(read(tmp_path / "t", "bank")) == 4, "nothing after close"
 
 
 def test_rows_that_nobody_knows(tmp_path: Path, layers: Any) -> None:
@@ -248,7 +244,7 @@ def test_rows_that_nobody_knows(tmp_path: Path, layers: Any) -> None:
     tap = fate.attach(hosts[0], tmp_path / "t", party="bank", rows=N)
     steps(guest, hosts, 1)
     tap.close()
-    got = found(tmp_path / "t", "bank")
+    got = read(tmp_path / "t", "bank")
     assert [m.rows for m in got] == [None, None]
     assert got[1].pair == 0, "the counters say what belongs together even so"
 

@@ -12,9 +12,8 @@ import torch
 from sampled import sampled
 from torch import Tensor, nn
 from torch.nn import functional
-from trace_audits import audit
+from trace_audits import audit, first_of_each, record
 
-import vflsec
 from vflsec.core.view import Schema
 from vflsec.engine.trace_attacks import infer
 from vflsec.errors import ConfigError
@@ -176,7 +175,7 @@ def test_layers_with_settings_that_are_not_kept_are_not_described(layer: nn.Modu
 N = 400
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(N, 10)).astype("float32"))
 Y = (X[:, 0] * X[:, 1] > 0).numpy().astype(int)
-KNOWN = np.concatenate([np.nonzero(c == Y)[0][:15] for c in (0, 1)])
+KNOWN = first_of_each(Y, 15)
 
 
 class Bottom(nn.Module):
@@ -199,10 +198,8 @@ def trained(folder: Path, how: str) -> Path:
     copied = {k: v.clone() for k, v in before.items()}
     optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], 0.02)
     given = {"model": bottom} if how == "model" else {}
-    with vflsec.record(
-        folder, party="bank", role="passive", rows=N, classes=2, known=(KNOWN, Y[KNOWN]),
-        columns=X, run={"seed": seed}, **given,
-    ) as rec:  # fmt: skip
+    about = {"loss_reduction": "unknown", "grad_scale": None, "columns": X, "run": {"seed": seed}}
+    with record(folder, Y, KNOWN, **about | given) as rec:
         for _ in range(25):
             for rows in torch.randperm(N, generator=rng).split(50):
                 logit = top(rec.cut(bottom(X[rows]), rows)).squeeze(1)
@@ -237,11 +234,8 @@ def test_what_a_trained_bottom_tells_is_not_taken_for_what_it_told_before(
 def test_a_model_of_other_layers_is_said_when_it_is_recorded(tmp_path: Path) -> None:
     with (
         pytest.warns(RuntimeWarning, match=r"--model bank=package.module:Residual"),
-        vflsec.record(
-            tmp_path / "t", party="bank", role="passive", rows=N, classes=2,
-            known=(KNOWN, Y[KNOWN]), columns=torch.randn(N, 6), model=Residual(),
-        ) as rec,
-    ):  # fmt: skip
+        record(tmp_path / "t", Y, KNOWN, columns=torch.randn(N, 6), model=Residual()) as rec,
+    ):
         rec.cut(torch.zeros(N, 3, requires_grad=True), range(N)).backward(torch.ones(N, 3))
     parts = [e.part for e in Trace.open(tmp_path / "t").observer("bank").info.moments[-1].models]
     assert parts == ["bottom", "initial"]
@@ -272,9 +266,7 @@ def test_weights_before_training_keep_the_names_that_the_model_gives_them(
     for _ in range(wrapped):
         outer = nn.DataParallel(outer)
     before = {k: v.clone() for k, v in outer.state_dict().items()}
-    with vflsec.record(
-        tmp_path / "t", party="bank", role="passive", rows=8, classes=2, columns=torch.randn(8, 4),
-    ) as rec:  # fmt: skip
+    with record(tmp_path / "t", rows=8, columns=torch.randn(8, 4)) as rec:
         rec.model(outer, before if given == "of the wrapper" else None)
         rec.cut(bottom(torch.randn(8, 4)), range(8)).sum().backward()
     observer = Trace.open(tmp_path / "t").observer("bank")
@@ -287,4 +279,4 @@ def test_weights_before_training_keep_the_names_that_the_model_gives_them(
 
 def test_a_model_takes_columns(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs columns"):
-        vflsec.record(tmp_path, party="bank", role="passive", rows=N, model=Bottom())
+        record(tmp_path, rows=N, model=Bottom())

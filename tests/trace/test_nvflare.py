@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trace_audits import read
 
 from vflsec.errors import ConfigError
 from vflsec.trace import nvflare
@@ -31,7 +32,7 @@ def recorder(folder: Path, **how: Any) -> nvflare.Recorder:
 
 
 def found(folder: Path, party: str = "site-1") -> list[Any]:
-    return list(Trace.open(folder / "trace").observer(party).messages())
+    return read(folder / "trace", party)
 
 
 def test_a_second_site_is_a_party_of_its_own(
@@ -44,7 +45,7 @@ def test_a_second_site_is_a_party_of_its_own(
         monkeypatch.setattr(nvflare, "_site", lambda at=at: at[1])
         forward(np.arange(4))
     assert [set(m.values.ravel()) for m in found(tmp_path)] == [{1}, {1}]
-    other = Trace.open(tmp_path / "trace-site-2").observer("site-1-site-2").messages()
+    other = read(tmp_path / "trace-site-2", "site-1-site-2")
     assert [set(m.values.ravel()) for m in other] == [{2}]
 
 

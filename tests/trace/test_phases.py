@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from trace_audits import audit
+from trace_audits import audit, record
 
-import vflsec
 from vflsec.cli import main
 from vflsec.core.visibility import looked_at
 
@@ -20,10 +19,7 @@ Y = np.arange(N) % 3 % 2
 def recorded(folder: Path, kind: str, phase: str) -> list[str]:
     """Two epochs of noise; in the first, as `kind` in `phase`, messages that are the label."""
     g = torch.Generator().manual_seed(0)
-    with vflsec.record(
-        folder / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        known=(np.arange(12), Y[:12]), prior=(2 / 3, 1 / 3),
-    ) as rec:  # fmt: skip
+    with record(folder / "t", Y, np.arange(12), prior=(2 / 3, 1 / 3)) as rec:
         for step, ids in enumerate(torch.randperm(N, generator=g).split(32)):
             noise = torch.randn(len(ids), 3, generator=g)
             rec.tell("gradient", noise, ids, sent=False, step=step)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from trace_audits import audit
+from trace_audits import audit, record
 
 import vflsec
 from vflsec.core.view import Known
@@ -36,10 +36,7 @@ def recorded(folder: Path, seed: int, leaks: bool, *, known: Any = KNOWN, **how:
     g = torch.Generator().manual_seed(seed)
     way = torch.randn(D, generator=g)
     error = torch.from_numpy((Y - Y.mean()) / Y.std()).float()
-    with vflsec.record(
-        folder, party="bank", role="passive", rows=N, classes=1, loss_reduction="sum",
-        grad_scale=1, known=(known, Y[known]), **{"run": {"seed": seed}, **how},
-    ) as rec:  # fmt: skip
+    with record(folder, Y, known, **{"classes": 1, "run": {"seed": seed}, **how}) as rec:
         for epoch in range(EPOCHS):
             rec.epoch(epoch)
             for rows in torch.randperm(N, generator=g).split(50):

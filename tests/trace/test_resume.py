@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from trace_audits import audit
+from trace_audits import audit, first_of_each, record, signs
 
 import vflsec
 from vflsec.errors import ConfigError
@@ -20,16 +20,12 @@ from vflsec.trace.validate import info
 
 N, D = 120, 3
 Y = np.arange(N) % 3 % 2
-KNOWN = np.concatenate([np.nonzero(c == Y)[0][:8] for c in (0, 1)])
+KNOWN = first_of_each(Y, 8)
 
 
 def part(folder: Path, epochs: Iterable[int], *, end: str = "", **how: Any) -> None:
     """A few epochs, of which the last one stops after two of its four batches if `end` says how."""
-    how = {"resume": True} | how
-    with vflsec.record(
-        folder, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        grad_scale=1, known=(KNOWN, Y[KNOWN]), **how,
-    ) as rec:  # fmt: skip
+    with record(folder, Y, KNOWN, **{"resume": True} | how) as rec:
         last = list(epochs)[-1]
         for epoch in epochs:
             rec.epoch(epoch)
@@ -43,7 +39,7 @@ def part(folder: Path, epochs: Iterable[int], *, end: str = "", **how: Any) -> N
                     rec.pause()
                     return
                 z = rec.cut(torch.randn(30, D, generator=g).requires_grad_() * 1, rows)
-                z.backward(torch.from_numpy(2.0 * Y - 1)[rows].float().unsqueeze(1) + z.detach())
+                z.backward(signs(Y, rows) + z.detach())
 
 
 def stopped(folder: Path, epochs: Iterable[int], end: str, **how: Any) -> None:

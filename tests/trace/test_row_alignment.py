@@ -10,8 +10,8 @@ import pytest
 import torch
 from sampled import sampled
 from torch import nn
+from trace_audits import record
 
-import vflsec
 from vflsec.engine.trace_attacks import infer
 from vflsec.measure.guess_files import thaw
 from vflsec.trace.completeness import measure_relation
@@ -49,10 +49,8 @@ def test_columns_in_another_order_are_said(
     x, y = torch.randn(N, 4, generator=g), np.arange(N) % 2
     torch.manual_seed(seed)  # of the bottom's weights
     bottom = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))
-    with vflsec.record(
-        tmp_path / "t", party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        known=(np.arange(20), y[:20]), prior=(0.5, 0.5), grad_scale=1, columns=x.roll(shift, 0),
-    ) as rec:  # fmt: skip
+    how = {"prior": (0.5, 0.5), "columns": x.roll(shift, 0)}
+    with record(tmp_path / "t", y, np.arange(20), **how) as rec:
         for rows in torch.cat([torch.randperm(N, generator=g) for _ in range(epochs)]).split(40):
             z = bottom(x[rows])
             z = rec.cut(z + noise * z.std() * torch.randn(z.shape, generator=g), rows)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from trace_audits import read
 
 from vflsec.errors import ConfigError
 from vflsec.trace import secretflow
@@ -114,7 +115,7 @@ def callback(folder: Path, bob: Device, **how: Any) -> Any:
 
 
 def found(folder: Path) -> list[Any]:
-    return list(Trace.open(folder / "trace").observer("bob").messages())
+    return read(folder / "trace", "bob")
 
 
 def one(epoch: int, rows: np.ndarray) -> Any:

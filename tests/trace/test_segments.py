@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 from sampled import sampled
+from trace_audits import read
 
 import vflsec
 from vflsec.errors import ConfigError, TraceError
@@ -111,9 +112,9 @@ def test_a_disk_too_full_to_seal_leaves_the_segments(
         rec.close()
     monkeypatch.undo()
     assert not (folder / "seal.json").exists()
-    assert len(list(Trace.open(folder).observer("bank").messages())) == 1
+    assert len(read(folder)) == 1
     assert seal(folder) == []
-    assert len(list(Trace.open(folder).observer("bank").messages())) == 1
+    assert len(read(folder)) == 1
 
 
 @pytest.mark.parametrize("behind", [0, 2])
@@ -132,7 +133,7 @@ def test_a_fork_may_not_write(tmp_path: Path, behind: int) -> None:
             os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
         rec.cut(torch.ones(8, 3), torch.arange(8))
-    found = list(Trace.open(tmp_path / "t").observer("bank").messages())
+    found = read(tmp_path / "t")
     assert [float(m.values.mean()) for m in found] == [1.0, 1.0]
 
 

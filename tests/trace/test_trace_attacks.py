@@ -130,10 +130,24 @@ def test_nothing_is_passed_unjudged_or_overwritten(
         (["--metric", "auc"], "--metric: each needs --max"),
         (["--model", "passive1=mine:Net"], "os._exit(0)"),
         (["--model", "passive1=os:_exit:x"], "cannot be imported"),
+        (["--model", "x"], "--model must be"),
+        (["--attack", "nrom"], "norm"),
+        ([str(trace)], "seed 0"),
     ):
         assert main(["trace", "audit", str(trace), "--out", str(out), *options]) == 2
         assert words in capsys.readouterr().err
     assert not out.exists()
+    guess = next(guesses.glob("guess-*.parquet"))
+    guess.write_bytes(guess.read_bytes()[:-1] + b"!")
+    for command, words in (
+        (["validate", str(tmp_path)], "manifest.json"),
+        (["info", str(tmp_path / "none")], "is no folder"),
+        (["score", str(tmp_path), "--truth", str(tmp_path)], "answers.json: is missing"),
+        (["score", str(guesses), "--truth", str(trace), "--out", str(out)], "was changed"),
+        (["seal", str(trace)], "is sealed already"),
+    ):
+        assert main(["trace", *command]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_truth_is_checked_too(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from sampled import sampled
 from torch import Tensor, nn
-from trace_audits import audit
+from trace_audits import audit, first_of_each, record, signs
 
 import vflsec
 from vflsec.cli import main
@@ -26,7 +26,7 @@ from vflsec.trace.truth import write_truth
 N, D = 240, 4
 Y = np.random.default_rng(1).permutation(N) % 2
 X = torch.from_numpy(np.random.default_rng(0).normal(size=(N, 3)).astype("float32"))
-KNOWN = np.concatenate([np.nonzero(c == Y)[0][:10] for c in (0, 1)])
+KNOWN = first_of_each(Y, 10)
 REST = np.setdiff1d(np.arange(N), KNOWN)
 ATTACKS = ("direction", "norm", "model_completion", "joint_completion")
 Names = Callable[[Tensor], Tensor]
@@ -52,18 +52,14 @@ def recorded(
         p.data = torch.randn(p.shape, generator=g)
     folder = base / "-".join([defense, str(seed), *run.values()])
     way = torch.randn(D, generator=g)
-    with vflsec.record(
-        folder, party="bank", role="passive", rows=N, classes=2, loss_reduction="sum",
-        grad_scale=1, known=(KNOWN, Y[KNOWN]), prior=(0.5, 0.5), columns=X,
-        run={"seed": seed, "defense": defense, "strength": float(defense != "none"), **run},
-    ) as rec:  # fmt: skip
+    of = {"seed": seed, "defense": defense, "strength": float(defense != "none"), **run}
+    with record(folder, Y, KNOWN, prior=(0.5, 0.5), columns=X, run=of) as rec:
         for epoch in range(3):
             rec.epoch(epoch)
             for rows in torch.randperm(N, generator=g).split(40):
                 z = rec.cut(bottom(X[rows]), names(rows))
-                sign = torch.from_numpy(2.0 * Y[told(rows)] - 1).float().unsqueeze(1)
                 noise = torch.randn(len(rows), D, generator=g)
-                leak = sign * way + 0.1 * noise
+                leak = signs(Y, told(rows)) * way + 0.1 * noise
                 z.backward(leak / leak.norm(dim=1, keepdim=True) if leaks else noise)
         rec.model(bottom, before.state_dict())
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import trace_audits
+from trace_audits import signs
 
-import vflsec
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError
 from vflsec.measure.guess_files import thaw
 from vflsec.trace.limits import TRUSTED
+from vflsec.trace.tables import ROWS, write_table
 from vflsec.trace.truth import read_truth, write_truth
 
 N = 120
@@ -28,13 +31,11 @@ def record(folder: Path, seed: int) -> Path:
     """Gradients whose direction is the label."""
     g = torch.Generator().manual_seed(seed)
     way = torch.tensor([1.0, -2.0, 0.5])
-    with vflsec.record(
-        folder, party="bank", role="passive", rows=N, loss_reduction="sum", classes=2,
-        known=(range(20), Y[:20]), prior=(0.5, 0.5), run={"seed": seed},
-    ) as rec:  # fmt: skip
+    how = {"prior": (0.5, 0.5), "run": {"seed": seed}}
+    with trace_audits.record(folder, Y, np.arange(20), **how) as rec:
         for rows in torch.randperm(N, generator=g).split(30):
             z = rec.cut(torch.randn(30, 3, generator=g).requires_grad_() * 1, rows)
-            z.backward((torch.from_numpy(Y)[rows] * 2.0 - 1).unsqueeze(1) * way)
+            z.backward(signs(Y, rows) * way)
     return folder
 
 
@@ -81,6 +82,11 @@ def many_rows(index: dict[str, Any]) -> None:
     index["sources"][0]["manifest"]["rows"] = 10**15
 
 
+def nowhere(index: dict[str, Any]) -> None:
+    for entry in index["answers"]:
+        entry["targets"].update(train="../../etc/passwd")
+
+
 def controls(index: dict[str, Any]) -> None:
     for entry in index["answers"]:
         for control in entry["controls"]:
@@ -90,11 +96,15 @@ def controls(index: dict[str, Any]) -> None:
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a source from the end": (each(source=-1), "source: -1"),
     "a source that is no number": (each(source=True), "source: True"),
+    "a source that is not there": (each(source=7), "source: 7"),
+    "a file of rows that is a path": (nowhere, "is not listed"),
+    "an attack that does not exist": (asked(name="nothing"), "nothing"),
     "every answer twice": (twice, "repeated: 'direction'"),
     "one run twice": (run(seed=0), "two sources are the same run"),
     "a status without its guess": (each(guess=None), "status: 'ok'"),
     "a guess of an attack that failed": (each(status="error"), "status: 'error'"),
     "more classes": (each(classes=50), "classes: 50"),
+    "classes in words": (each(classes="two"), "classes: 'two'"),
     "a phase that is no text": (each(phase=3), "phase: 3"),
     "letters as parties": (asked(adversary="bank"), "adversary: 'bank'"),
     "nobody": (asked(adversary=[]), r"adversary: \[\]"),
@@ -116,7 +126,21 @@ def test_edited_guesses(name: str, guesses: Path, tmp_path: Path) -> None:
     index = json.loads(path.read_text())
     edit(index)
     path.write_text(json.dumps(index))
-    with pytest.raises(TraceError, match=words):
+    kind = ConfigError if name == "an attack that does not exist" else TraceError
+    with pytest.raises(kind, match=words):
+        thaw(tmp_path / "g")
+
+
+def test_rows_twice_in_guesses_are_refused(guesses: Path, tmp_path: Path) -> None:
+    """A row that stands there twice would count twice, and narrow every interval."""
+    shutil.copytree(guesses, tmp_path / "g")
+    path = tmp_path / "g" / "answers.json"
+    index = json.loads(path.read_text())
+    name = index["answers"][0]["targets"]["train"]
+    write_table(tmp_path / "g" / name, ROWS, {"row": np.repeat(np.arange(50), 4)})
+    index["files"][name] = hashlib.sha256((tmp_path / "g" / name).read_bytes()).hexdigest()
+    path.write_text(json.dumps(index))
+    with pytest.raises(TraceError, match="each row once"):
         thaw(tmp_path / "g")
 
 
@@ -184,6 +208,24 @@ def test_a_truth_without_what_was_granted_is_said(guesses: Path, tmp_path: Path)
     result = score(guesses, [tmp_path / "y"], tmp_path / "o")
     said = [n for n in result.summary["notes"] if "may not be those" in n]
     assert len(said) == 2
+
+
+def test_rows_without_a_truth_are_left_out_and_others_show_nothing(
+    guesses: Path, tmp_path: Path
+) -> None:
+    """Labels of 90 rows, and labels that have nothing to do with the traces but where granted."""
+    permuted = Y.copy()
+    permuted[20:] = np.random.default_rng(3).permutation(Y[20:])
+    found = {}
+    for name, rows, labels in (("some", np.arange(90), Y), ("null", np.arange(N), permuted)):
+        write_truth(tmp_path / name, rows, labels[rows])
+        result = score(guesses, [tmp_path / name], tmp_path / f"o-{name}")
+        of = result.results.query("metric == 'auc' and role == 'audit' and attack == 'direction'")
+        said = [n for n in result.summary["notes"] if "rows without a truth are left out" in n]
+        found[name] = of.n.tolist(), of.value.mean(), len(said) > 0
+    assert found["some"] == ([70, 70], 1.0, True)
+    assert found["null"][0] == [100, 100]
+    assert 0.35 < found["null"][1] < 0.65
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from killed import recorded_until_killed
+from trace_audits import read
 
 import vflsec
 from vflsec.errors import ConfigError
@@ -19,10 +20,6 @@ from vflsec.trace import writer as writing
 from vflsec.trace.reader import Trace
 
 HOW: dict[str, Any] = {"party": "bank", "role": "passive", "loss_reduction": "mean"}
-
-
-def messages(folder: Path) -> list[Any]:
-    return list(Trace.open(folder).observer("bank").messages())
 
 
 def loop(folder: Path, behind: int, kind: torch.dtype = torch.float32) -> list[Any]:
@@ -40,7 +37,7 @@ def loop(folder: Path, behind: int, kind: torch.dtype = torch.float32) -> list[A
             sent.backward(back)
             back.zero_()
             rec.epoch(step // 7)
-    return messages(folder)
+    return read(folder)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
@@ -82,13 +79,13 @@ def test_no_more_waits_than_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         open_.set()
         thread.join(60)
         assert len(told) == 12
-    assert [m.values[0, 0] for m in messages(tmp_path / "t")] == [*range(12)]
+    assert [m.values[0, 0] for m in read(tmp_path / "t")] == [*range(12)]
 
 
 def test_kill_9_takes_no_more_than_what_waits(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     done = recorded_until_killed(folder, behind=8)
-    found = messages(folder)
+    found = read(folder)
     assert {m.step for m in found if m.kind == "gradient"} >= set(range(done + 1 - 4))
     assert all((m.values == m.step).all() for m in found)
 
@@ -117,7 +114,7 @@ def test_a_full_disk_is_said_and_training_goes_on(
     assert len(done) == 12
     trace = Trace.open(tmp_path / "t")
     assert trace.manifest.status == "partial"
-    assert [m.step for m in trace.observer("bank").messages()] == [0, 1, 2, 3, 4]
+    assert [m.step for m in trace.observer("bank").read()] == [0, 1, 2, 3, 4]
 
 
 def test_what_is_wrong_is_said_in_the_loop(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ import torch
 from sampled import sampled
 from simulated import Live, attack_of, guess_of, simulate
 from torch import Tensor, nn
-from trace_audits import audit
+from trace_audits import audit, record
 
-import vflsec
 from vflsec.core.view import Table
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
+from vflsec.trace.record_api import Recording
 from vflsec.trace.truth import write_truth
 from vflsec.trace.views import Evidence, find_lack, number_passes
 
@@ -198,17 +198,17 @@ def test_epochs_that_are_told_stay() -> None:
     assert number_passes(told) is told
 
 
-def by_step(rec: vflsec.trace.record_api.Recording, x: Tensor, rows: Tensor, step: int) -> None:
+def by_step(rec: Recording, x: Tensor, rows: Tensor, step: int) -> None:
     rec.tell("embedding", x, rows, sent=True, step=step)
     rec.tell("gradient", x, rows, sent=False, step=step)
 
 
-def bare(rec: vflsec.trace.record_api.Recording, x: Tensor, rows: Tensor, step: int) -> None:
+def bare(rec: Recording, x: Tensor, rows: Tensor, step: int) -> None:
     rec.tell("embedding", x, rows, sent=True)
     rec.tell("gradient", x, rows, sent=False)
 
 
-def cut(rec: vflsec.trace.record_api.Recording, x: Tensor, rows: Tensor, step: int) -> None:
+def cut(rec: Recording, x: Tensor, rows: Tensor, step: int) -> None:
     rec.cut(x.clone().requires_grad_() * 1, rows).backward(x)
 
 
@@ -227,9 +227,7 @@ def test_one_epoch_in_the_order_of_labels_is_found(
     for seed in range(3):
         g = torch.Generator().manual_seed(seed)
         y = torch.arange(N) % 2
-        how = {"party": "bank", "role": "passive", "rows": N, "classes": 2, "grad_scale": 1,
-               "loss_reduction": "sum", "known": (range(20), y[:20])}  # fmt: skip
-        with vflsec.record(tmp_path / f"t{seed}", run={"seed": seed}, **how) as rec:  # type: ignore[arg-type]
+        with record(tmp_path / f"t{seed}", y, np.arange(20), run={"seed": seed}) as rec:
             for epoch in range(EPOCHS):
                 rows = torch.randperm(N, generator=g)
                 if epoch == 2 and plant == "order":
@@ -263,10 +261,8 @@ def leaky(folder: Path, grad_scale: float | None) -> tuple[dict[str, float], lis
     """
     g = torch.Generator().manual_seed(0)
     y = np.arange(300) % 10 < 3
-    with vflsec.record(
-        folder / "t", party="bank", role="passive", rows=300, classes=2, loss_reduction="sum",
-        known=(np.arange(20), y[:20].astype(int)), prior=(0.7, 0.3), grad_scale=grad_scale,
-    ) as rec:  # fmt: skip
+    how = {"prior": (0.7, 0.3), "grad_scale": grad_scale}
+    with record(folder / "t", y.astype(int), np.arange(20), **how) as rec:
         for epoch in range(2):
             rec.epoch(epoch)
             for k, rows in enumerate(torch.randperm(300, generator=g).split(30)):
