@@ -37,7 +37,7 @@ from vflsec.trace.tables import (
     write_known,
 )
 from vflsec.trace.truth import write_truth
-from vflsec.trace.writer import Heading, Timing, Writer, begin
+from vflsec.trace.writer import Heading, Timing, Writer, begin, plan_messages
 
 OBSERVER = "bank"
 HERE = f"view/{OBSERVER}"
@@ -60,7 +60,8 @@ def record(folder: Path, *, steps: int = 5, sealed: bool = True) -> Path:
         rows = np.arange(step * 8, step * 8 + 8)
         for kind, ends in (("embedding", (OBSERVER, "shop")), ("gradient", ("shop", OBSERVER))):
             x = g.normal(size=(8, D)).astype(np.float32)
-            out.message(Heading(kind, *ends, loss_reduction="mean"), x, rows, Timing(0, step))
+            heading = Heading(kind, *ends, ((8, D), "f"), loss_reduction="mean")
+            out.put(plan_messages(heading), x, rows, Timing(0, step))
     if not sealed:
         return folder
     out.close()

@@ -138,43 +138,38 @@ def read_batches(
     Raises:
         TraceError: no such table, or one that decodes to more than it may.
     """
+    source: Any
     with open_file(folder, name) as source:
-        yield from _batches(source, name, schema, limits, row_bytes)
-
-
-def _batches(
-    source: Any, name: str, schema: pa.Schema, limits: Limits, row_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    source.seek(0, 2)
-    size = source.tell()
-    source.seek(max(0, size - 8))
-    tail = source.read(8)
-    if (
-        size < 12
-        or tail[4:] != b"PAR1"
-        or int.from_bytes(tail[:4], "little") > min(size, 16 * limits.header_bytes)
-    ):
-        raise TraceError.damaged(name, "no end of a Parquet file")
-    how: dict[str, Any] = {
-        "page_checksum_verification": True, "pre_buffer": False,
-        "thrift_string_size_limit": 16 << 20, "thrift_container_size_limit": 1_000_000,
-    }  # fmt: skip
-    try:
-        source.seek(0)
-        _fits(pq.ParquetFile(source, **how), name, schema, limits, row_bytes)
-        source.seek(0)
-        file = pq.ParquetFile(source, read_dictionary=_texts(schema), **how)
-        for group in range(file.metadata.num_row_groups):
-            table = file.read_row_group(group, columns=schema.names, use_threads=False)
-            table = table.select(schema.names).combine_chunks()
-            table.validate(full=True)
-            if len(table) != file.metadata.row_group(group).num_rows:
-                raise TraceError.damaged(name, f"row group {group} lacks rows")
-            yield from table.to_batches()
-    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as why:
-        if isinstance(why, TraceError):
-            raise
-        raise TraceError.damaged(name, why) from None
+        source.seek(0, 2)
+        size = source.tell()
+        source.seek(max(0, size - 8))
+        tail = source.read(8)
+        if (
+            size < 12
+            or tail[4:] != b"PAR1"
+            or int.from_bytes(tail[:4], "little") > min(size, 16 * limits.header_bytes)
+        ):
+            raise TraceError.damaged(name, "no end of a Parquet file")
+        how: dict[str, Any] = {
+            "page_checksum_verification": True, "pre_buffer": False,
+            "thrift_string_size_limit": 16 << 20, "thrift_container_size_limit": 1_000_000,
+        }  # fmt: skip
+        try:
+            source.seek(0)
+            _fits(pq.ParquetFile(source, **how), name, schema, limits, row_bytes)
+            source.seek(0)
+            file = pq.ParquetFile(source, read_dictionary=_texts(schema), **how)
+            for group in range(file.metadata.num_row_groups):
+                table = file.read_row_group(group, columns=schema.names, use_threads=False)
+                table = table.select(schema.names).combine_chunks()
+                table.validate(full=True)
+                if len(table) != file.metadata.row_group(group).num_rows:
+                    raise TraceError.damaged(name, f"row group {group} lacks rows")
+                yield from table.to_batches()
+        except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as why:
+            if isinstance(why, TraceError):
+                raise
+            raise TraceError.damaged(name, why) from None
 
 
 class Rows(NamedTuple):

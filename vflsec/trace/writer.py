@@ -266,36 +266,25 @@ class Writer:
         """Write ``observer.json`` anew."""
         replace_file(self.folder / "observer.json", dump(info))
 
-    def message(
-        self,
-        heading: Heading,
-        payload: NDArray[Any] | None,
-        rows: NDArray[np.int64] | None,
-        timing: Timing,
-    ) -> int:
-        """Append one message; returns its number, or -1 if `max_bytes` is reached.
-
-        Args:
-            heading: its form is that of the payload.
-            payload: (n, ...) numbers with a row for each sample if `row_wise`, else any shape; None
-                if there is only its size (a ciphertext). It is copied before this returns.
-            rows: (n,) trace row ids, or None if they are not known.
-            timing: of this message.
-        """
-        form = None if payload is None else (payload.shape, payload.dtype.char)
-        return self.put(plan_messages(heading._replace(form=form)), payload, rows, timing)
-
     def put(
         self, plan: Plan, payload: NDArray[Any] | None, rows: NDArray[np.int64] | None,
         timing: Timing, now: int | None = None,
     ) -> int:  # fmt: skip
-        """Append one message of which the plan is known; as :meth:`message`.
+        """Append one message; returns its number, or -1 if `max_bytes` is reached.
 
         Args:
+            plan: of messages of this form, by :func:`plan_messages`.
+            payload: (n, ...) numbers with a row for each sample if `row_wise`, else any shape; None
+                if there is only its size (a ciphertext). It is copied before this returns.
+            rows: (n,) trace row ids, or None if they are not known.
+            timing: of this message.
             now: when it passed, nanoseconds since 1970; the present if None.
+
+        Raises:
+            ConfigError: another process opened this writer.
         """
         epoch, step, micro, grad_scale, pair = timing
-        self.refuse(plan, rows)
+        self.refuse_fork()
         if grad_scale is not None:
             grad_scale = float(grad_scale)
         flat = np.empty(plan.flat, np.float32) if payload is None else payload.reshape(plan.flat)
@@ -316,15 +305,13 @@ class Writer:
             self.count, self.bytes = number + 1, self.bytes + plan.size
         return number
 
-    def refuse(self, plan: Plan, rows: NDArray[np.int64] | None) -> None:
-        """Raise what :meth:`put` would raise of these rows, or of a fork.
+    def refuse_fork(self) -> None:
+        """Raise what :meth:`put` raises in another process than the one that opened this writer.
 
         Raises:
-            ConfigError: not one id for each row, or another process opened this writer.
+            ConfigError: it is another.
         """
-        if rows is not None and plan.n is not None and len(rows) != plan.n:
-            raise ConfigError.must(f"record: ids of {plan.route.kind}", f"be {plan.n}", len(rows))
-        if self._claim.process != os.getpid():
+        if not self.mine:
             raise ConfigError(
                 "record: this process was forked from one that records. Open a recording in each; "
                 "they may share a folder."
@@ -395,7 +382,7 @@ class Behind:
             OSError: nothing more is written.
             ConfigError: as :meth:`Writer.put`.
         """
-        self.writer.refuse(plan, rows)
+        self.writer.refuse_fork()
         if self.failed is not None:
             raise self.failed
         now = time.time_ns()

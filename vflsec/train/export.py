@@ -42,7 +42,7 @@ from vflsec.trace.reader import OURS
 from vflsec.trace.seal import seal
 from vflsec.trace.tables import write_known, write_own, write_targets, write_vectors
 from vflsec.trace.truth import write_truth
-from vflsec.trace.writer import Heading, Timing, Writer, begin
+from vflsec.trace.writer import Heading, Timing, Writer, begin, plan_messages
 from vflsec.train.views import draw_aux_rows, draw_known_rows, find_victims
 
 
@@ -147,8 +147,10 @@ class Export:
             factor = None if mean or message.scale == 1.0 else 1.0 / message.scale
         key = (message.kind, message.sender, message.receiver, message.phase)
         self._have[writer.observer][key] = None
+        payload = None if bare else x.numpy()
         heading = Heading(
-            message.kind, message.sender, message.receiver, shape=tuple(x.shape),
+            message.kind, message.sender, message.receiver,
+            None if payload is None else (payload.shape, payload.dtype.char), tuple(x.shape),
             phase=message.phase, name=message.name,
             wire_dtype=str(x.dtype).removeprefix("torch."),
             wire_bytes=x.numel() * x.element_size(), loss_reduction=reduction,
@@ -156,7 +158,7 @@ class Export:
             row_wise=message.rows is not None,
         )  # fmt: skip
         timing = Timing(message.epoch, message.step, grad_scale=factor)
-        writer.message(heading, None if bare else x.numpy(), rows, timing)
+        writer.put(plan_messages(heading), payload, rows, timing)
 
     def _describe(self, party: str) -> ObserverInfo:
         task = self.task
