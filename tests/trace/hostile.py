@@ -32,9 +32,9 @@ from vflsec.trace.tables import (
     Stored,
     as_values,
     build_tensor_schema,
-    build_vector_schema,
     open_writer,
     write_known,
+    write_vectors,
 )
 from vflsec.trace.truth import write_truth
 from vflsec.trace.writer import Heading, Timing, Writer, begin, plan_messages
@@ -42,6 +42,7 @@ from vflsec.trace.writer import Heading, Timing, Writer, begin, plan_messages
 OBSERVER = "bank"
 HERE = f"view/{OBSERVER}"
 N, D = 40, 4
+STORED = Stored(D, "f4")
 
 
 def record(folder: Path, *, steps: int = 5, sealed: bool = True) -> Path:
@@ -115,12 +116,7 @@ def _text(name: str, data: bytes) -> Callable[[Path], None]:
     return change
 
 
-def _table(
-    name: str,
-    edit: Callable[[pa.Table], pa.Table],
-    schema: pa.Schema | None = None,
-    **how: Any,
-) -> Callable[[Path], None]:
+def _table(name: str, edit: Callable[[pa.Table], pa.Table], **how: Any) -> Callable[[Path], None]:
     """Read a table, change it, write it back in the way of a trace."""
 
     def change(folder: Path) -> None:
@@ -148,22 +144,15 @@ def _first(value: Any) -> Callable[[list[Any]], list[Any]]:
     return lambda old: [value, *old[1:]]
 
 
-def _cut(name: str, keep: float) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        path = folder / name
-        data = path.read_bytes()
-        path.write_bytes(data[: int(len(data) * keep)])
-
-    return change
+def _cut(folder: Path) -> None:
+    data = (folder / TENSORS).read_bytes()
+    (folder / TENSORS).write_bytes(data[: int(len(data) * 0.6)])
 
 
-def _flip(name: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        data = bytearray((folder / name).read_bytes())
-        data[len(data) // 2] ^= 1
-        (folder / name).write_bytes(bytes(data))
-
-    return change
+def _flip(folder: Path) -> None:
+    data = bytearray((folder / TENSORS).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / TENSORS).write_bytes(bytes(data))
 
 
 def _then(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
@@ -189,34 +178,24 @@ def _archive(folder: Path) -> None:
         out.writestr("../../manifest.json", b"{}")
 
 
-def _pickled(folder: Path) -> None:
-    (folder / HERE / "model-train-bank-bottom.safetensors").write_bytes(pickle.dumps({"a": 1}))
-    reseal(folder)
-
-
-def _npz(folder: Path) -> None:
-    np.savez_compressed(folder / HERE / "tensors.npz", np.zeros(1 << 20))
-    reseal(folder)
-
-
 def _header(entries: dict[str, Any], body: bytes = b"") -> Callable[[Path], None]:
     text = json.dumps(entries).encode()
-    data = len(text).to_bytes(8, "little") + text + body
-    return _text(f"{HERE}/model-train-bank-bottom.safetensors", data)
+    return _text(WEIGHTS, len(text).to_bytes(8, "little") + text + body)
+
+
+def _zeros(n: int) -> pa.Table:
+    """Rows of one message, all zeros."""
+    schema, ids = build_tensor_schema(STORED), np.zeros(n, np.int64)
+    x = as_values(np.zeros((n, D), np.float32), STORED)
+    return pa.table([pa.array(c, f.type) for c, f in zip((ids,) * 3, schema, strict=False)] + [x],
+                    schema=schema)  # fmt: skip
 
 
 def _rows_bomb(folder: Path) -> None:
     """A few kilobytes that decode to 100 MB of zeros, by run lengths."""
-    stored = Stored(D, "f4")
-    schema = build_tensor_schema(stored)
     n = 2_500_000
-    table = pa.table(
-        [pa.array(np.zeros(n, np.int64)), pa.array(np.zeros(n, np.int32)),
-         pa.array(np.zeros(n, np.int64)), as_values(np.zeros((n, D), np.float32), stored)],
-        schema=schema,
-    )  # fmt: skip
-    path = folder / HERE / f"tensors-{stored}.parquet"
-    pq.write_table(table, path, compression="NONE", use_dictionary=True, row_group_size=n)
+    how: dict[str, Any] = {"compression": "NONE", "use_dictionary": True, "row_group_size": n}
+    pq.write_table(_zeros(n), folder / TENSORS, **how)
     reseal(folder)
 
 
@@ -235,8 +214,7 @@ def _nan(folder: Path) -> None:
     def apply(table: pa.Table) -> pa.Table:
         flat = table["value"].combine_chunks().flatten().to_numpy().copy()
         flat[5] = np.nan
-        stored = Stored(D, "f4")
-        return table.set_column(3, table.schema.field(3), as_values(flat.reshape(-1, D), stored))
+        return table.set_column(3, table.schema.field(3), as_values(flat.reshape(-1, D), STORED))
 
     _table(TENSORS, apply)(folder)
 
@@ -260,23 +238,15 @@ def _raw(change: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def _compressed(path: Path) -> None:
-    stored = Stored(D, "f4")
-    n = 100_000
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array(np.zeros(n, np.int64)), pa.array(np.zeros(n, np.int32)),
-         pa.array(np.zeros(n, np.int64)), as_values(np.zeros((n, D), np.float32), stored)],
-        schema=build_tensor_schema(stored),
-    )  # fmt: skip
+    (batch,) = _zeros(100_000).to_batches()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(str(path), build_tensor_schema(stored), options=options) as out:
+    with pa.ipc.new_stream(str(path), batch.schema, options=options) as out:
         out.write_batch(batch, custom_metadata={META: b'{"msg": 0}'})
 
 
 def _no_metadata(path: Path) -> None:
-    stored = Stored(D, "f4")
-    schema = build_tensor_schema(stored)
-    with pa.ipc.new_stream(str(path), schema) as out:
-        out.write_batch(pa.RecordBatch.from_pylist([], schema=schema))
+    with pa.ipc.new_stream(str(path), build_tensor_schema(STORED)) as out:
+        out.write_batch(pa.RecordBatch.from_pylist([], schema=build_tensor_schema(STORED)))
 
 
 def _garbage(path: Path) -> None:
@@ -306,13 +276,7 @@ def _counts(folder: Path) -> None:
 
 
 def _own(folder: Path) -> None:
-    stored = Stored(3, "f4")
-    with open_writer(folder / HERE / "own-f4.parquet", build_vector_schema(stored)) as out:
-        table = pa.Table.from_arrays(
-            [pa.array([0]), as_values(np.zeros((1, 3), np.float32), stored)],
-            schema=build_vector_schema(stored),
-        )
-        out.write_table(table)
+    write_vectors(folder / HERE, "own", torch.tensor([0]), torch.zeros(1, 3))
     reseal(folder)
 
 
@@ -354,15 +318,12 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "truth in the attacker's folder": (_text(f"{HERE}/labels.parquet", b""), "belong into truth/"),
     "truth by another name": (_text(f"{HERE}/truth-2.parquet", b""), "belong into truth/"),
     "a file that belongs nowhere": (_text(f"{HERE}/notes.txt", b"y = 1"), "no file of a trace"),
-    "pickled numbers": (_npz, "no file of a trace"),
+    "pickled numbers": (_text(f"{HERE}/tensors.npz", b"PK\x03\x04"), "no file of a trace"),
     "a checkpoint": (_text(f"{HERE}/model.pt", b"\x80\x02"), "no file of a trace"),
-    "many files": (
-        _many,
-        "files must be at most 40",
-    ),
+    "many files": (_many, "files must be at most 40"),
     # the seal
-    "cut": (_cut(TENSORS, 0.6), "bytes, got"),
-    "a flipped bit": (_flip(TENSORS), "another hash"),
+    "cut": (_cut, "bytes, got"),
+    "a flipped bit": (_flip, "another hash"),
     "a file that went missing": (lambda f: (f / MESSAGES_FILE).unlink(), "is missing"),
     "a file that came along": (
         lambda f: shutil.copy(f / HERE / "known.parquet", f / HERE / "targets-test.parquet"),
@@ -466,7 +427,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a lock by another name": (_text(f"{HERE}/process-0000.lock", b""), "no file of a trace"),
     "observer of another name": (_json(f"{HERE}/observer.json", party="shop"), "be 'bank'"),
     # weights
-    "a pickle as weights": (_weights(_pickled), "pickle"),
+    "a pickle as weights": (_weights(_text(WEIGHTS, pickle.dumps({"a": 1}))), "pickle"),
     "a header of 100 MB": (
         _weights(_text(WEIGHTS, (100 << 20).to_bytes(8, "little") + b"{}")),
         "its header",
