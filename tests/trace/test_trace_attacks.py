@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 from simulated import simulate
-from trace_audits import audit
+from trace_audits import audit, first_of_each, record, signs
 
-import vflsec
 from vflsec.audit.scoring import score_answer
 from vflsec.cli.main import main
 from vflsec.core.source import Given
@@ -69,8 +68,7 @@ def test_frozen_guesses_come_back_as_they_were(folder: Path, tmp_path: Path) -> 
 
 def test_what_was_not_recorded_is_not_called_safe(tmp_path: Path) -> None:
     """Embeddings only, no grants: gradient attacks are not observable, and a gate is open."""
-    how = {"party": "bank", "role": "passive", "rows": 40, "classes": 2}
-    with vflsec.record(tmp_path / "t", **how) as rec:
+    with record(tmp_path / "t", rows=40, classes=2) as rec:
         for rows in torch.arange(40).split(8):
             rec.cut(torch.randn(8, 3), rows)
     result = audit(tmp_path, [tmp_path / "t"], (), np.arange(40) % 2, gates=[{"max": 0.05}])
@@ -168,7 +166,7 @@ def test_a_truth_that_names_a_row_twice_is_not_written(tmp_path: Path) -> None:
 
 
 def test_traces_of_two_systems(folder: Path, tmp_path: Path) -> None:
-    with vflsec.record(tmp_path / "t", party="bank", role="passive", rows=4):
+    with record(tmp_path / "t", rows=4):
         pass
     with pytest.raises(ConfigError, match="parties and classes must be"):
         infer([folder / "trace-0", tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
@@ -217,13 +215,9 @@ def test_traces_of_quantities_are_refused(
 
 def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) -> None:
     y = np.arange(80) % 2
-    with vflsec.record(
-        tmp_path / "t", party="bank", role="passive", rows=80, classes=2, loss_reduction="mean",
-        known=(np.arange(10), y[:10]), prior=(0.5, 0.5),
-    ) as rec:  # fmt: skip
+    with record(tmp_path / "t", y, np.arange(10), prior=(0.5, 0.5), grad_scale=None) as rec:
         for rows in torch.arange(80).split(16):
-            z = rec.cut(torch.randn(len(rows), 3).requires_grad_(), rows)
-            z.backward((torch.from_numpy(y)[rows] * 2.0 - 1).unsqueeze(1).expand(-1, 3))
+            rec.cut(torch.randn(16, 3).requires_grad_(), rows).backward(signs(y, rows, 3))
     result = audit(tmp_path, [tmp_path / "t"], (), y)
     frozen = thaw(tmp_path / "g")
     assert any("only baseline is the class majority" in n for n in frozen.notes)
@@ -243,13 +237,10 @@ def test_columns_need_not_have_the_models_number_type(tmp_path: Path) -> None:
     found = []
     for kind in (torch.float32, torch.float64):
         at = tmp_path / str(kind)
-        with vflsec.record(
-            at / "t", party="bank", role="passive", rows=60, classes=2, loss_reduction="mean",
-            known=(np.arange(10), y[:10]), prior=(0.5, 0.5), columns=x.to(kind),
-        ) as rec:  # fmt: skip
+        of = {"prior": (0.5, 0.5), "columns": x.to(kind)}
+        with record(at / "t", y, np.arange(10), **of) as rec:
             rec.model(bottom, bottom.state_dict())
-            z = rec.cut(bottom(x), torch.arange(60))
-            z.backward((torch.from_numpy(y) * 2.0 - 1).unsqueeze(1).expand(-1, 3))
+            rec.cut(bottom(x), torch.arange(60)).backward(signs(y, np.arange(60), 3))
         guesses = infer([at / "t"], at / "g", attacks=("direction", "model_completion"))
         result = score(guesses, [tmp_path / "y"], at / "o").results.query("metric == 'auc'")
         found.append(result.set_index("attack")[["value", "control_value"]])
@@ -266,16 +257,13 @@ def test_a_joined_trace_tells_what_parties_know_together(
     """
     g = np.random.default_rng(0)
     y = (g.random(200) < 0.5).astype(int)
-    known = np.concatenate([np.nonzero(y == c)[0][:15] for c in (0, 1)])
     mask = g.normal(scale=30, size=(200, 1)).astype(np.float32)
     half = {"east": mask, "west": (y[:, None] * 2 - 1) - mask}
     roles = {"shop": "active", "east": "passive", "west": "passive"}
     for party, gradient in half.items():
-        with vflsec.record(
-            tmp_path / party, party=party, role="passive", parties=roles, rows=200, classes=2,
-            loss_reduction="sum", prior=(0.5, 0.5), known=(known, y[known]),
-            columns=g.normal(size=(200, 2)),
-        ) as rec:  # fmt: skip
+        how = {"party": party, "parties": roles, "prior": (0.5, 0.5)}
+        columns = g.normal(size=(200, 2))
+        with record(tmp_path / party, y, first_of_each(y, 15), columns=columns, **how) as rec:
             for rows in torch.arange(200).split(50):
                 z = rec.cut(torch.zeros(50, 1).requires_grad_(), rows)
                 z.backward(torch.from_numpy(gradient.astype(np.float32))[rows])
@@ -371,10 +359,7 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
     g, n = torch.Generator().manual_seed(0), 90
     y = np.arange(n) % 3
     hot = torch.eye(3)[torch.from_numpy(y)]
-    how = {"party": "bank", "role": "passive", "rows": n, "loss_reduction": "sum", "grad_scale": 1}
-    with vflsec.record(
-        tmp_path / "t", known=(np.arange(12), y[:12]), prior=(1 / 3,) * 3, **how
-    ) as rec:
+    with record(tmp_path / "t", y, np.arange(12), classes=None, prior=(1 / 3,) * 3) as rec:
         for rows in torch.randperm(n, generator=g).split(30):
             z = rec.cut(torch.randn(30, 3, generator=g).requires_grad_(), rows)
             z.backward(0.4 - hot[rows] + 0.05 * torch.randn(30, 3, generator=g))
@@ -394,7 +379,7 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
     assert part.results.query("metric == 'accuracy'").iloc[0]["n"] == len(some) - 8
     assert main([*words, str(tmp_path / "c"), "--classes", "2"]) == 2
     assert "be 2 shares" in capsys.readouterr().err
-    with vflsec.record(tmp_path / "told", classes=3, **how) as rec:
+    with record(tmp_path / "told", y, classes=3) as rec:
         rec.cut(torch.zeros(n, 2), torch.arange(n))
     words[2] = str(tmp_path / "told")
     assert main([*words, str(tmp_path / "d"), "--classes", "4"]) == 2
@@ -403,18 +388,16 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
 
 N, D, STEPS = 300, 3, 60
 Y = (np.random.default_rng(2).random(N) < 0.15).astype(int)
-KNOWN = np.concatenate([np.nonzero(c == Y)[0][:10] for c in (0, 1)])
+KNOWN = first_of_each(Y)
 
 
 def recorded(folder: Path, seed: int, *, encrypted: bool, balanced: bool) -> Path:
     """Batches drawn with replacement, as often of one class as of the other if `balanced`."""
     rng = np.random.default_rng(seed)
     share = np.where(Y == 1, 0.5 / (Y == 1).sum(), 0.5 / (Y == 0).sum()) if balanced else None
-    with vflsec.record(
-        folder / f"{encrypted}-{seed}", party="bank", role="passive", rows=N, classes=2,
-        loss_reduction="sum", grad_scale=1, known=(KNOWN, Y[KNOWN]), prior=(0.85, 0.15),
-        run={"seed": seed, "defense": "he" if encrypted else "none", "strength": 1.0 * encrypted},
-    ) as rec:  # fmt: skip
+    defense = {"defense": "he" if encrypted else "none", "strength": 1.0 * encrypted}
+    how = {"prior": (0.85, 0.15), "run": {"seed": seed} | defense}
+    with record(folder / f"{encrypted}-{seed}", Y, KNOWN, **how) as rec:
         for step in range(STEPS):
             rows = rng.choice(N, 30, p=share) if balanced else rng.permutation(N)[:30]
             z = torch.from_numpy(rng.normal(size=(30, D)).astype("float32"))
@@ -463,9 +446,7 @@ def test_where_gradients_come_they_tell_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [None, np.arange(30)])
 def test_a_ciphertext_may_name_its_rows(rows: np.ndarray | None, tmp_path: Path) -> None:
     """An audit of such a trace ended in a traceback."""
-    with vflsec.record(
-        tmp_path / "t", party="bank", role="passive", rows=N, classes=2, known=(KNOWN, Y[KNOWN]),
-    ) as rec:  # fmt: skip
+    with record(tmp_path / "t", Y, KNOWN) as rec:
         for step in range(4):
             rec.tell("embedding", np.zeros((30, 2)), np.arange(30), sent=True, step=step)
             rec.tell("ciphertext", np.zeros((30, 5 + step), np.uint8), rows, sent=False, step=step)
