@@ -114,7 +114,7 @@ def test_a_full_disk_is_said_and_training_goes_on(
     assert len(done) == 12
     trace = Trace.open(tmp_path / "t")
     assert trace.manifest.status == "partial"
-    assert [m.step for m in trace.observer("bank").read()] == [0, 1, 2, 3, 4]
+    assert [m.step for m in read(tmp_path / "t")] == [0, 1, 2, 3, 4]
 
 
 def test_what_is_wrong_is_said_in_the_loop(tmp_path: Path) -> None:

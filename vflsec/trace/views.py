@@ -336,7 +336,7 @@ class Evidence(Source):
         left = [_describe_unread(kind, n, self.phase) for kind, n in sorted(self.recorder.left_out)]
         trace.unread |= self.recorder.left_out | self.recorder.passed
         for party in self.who:
-            trace.lack(party, [*left, *_find_elsewhere(self.observers[party].info)])
+            trace.lack(party, [*left, *find_elsewhere(self.observers[party].info)])
         if trace.is_ours:
             return found
         return {k: number_passes(t) if k[2].startswith("all") else t for k, t in found.items()}
@@ -520,7 +520,7 @@ class Evidence(Source):
         return schema, columns, present
 
 
-def _find_elsewhere(info: ObserverInfo) -> list[str]:
+def find_elsewhere(info: ObserverInfo) -> list[str]:
     """What came to a party in phases after which no attack looks, a clause each."""
     phases = tuple(m.phase for m in info.moments)
     found = {
