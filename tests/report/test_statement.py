@@ -8,10 +8,13 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 from first_screens import CASES, ISO, NONE, OFF, passes_at_a_strength
-from generated import draw_summary
+from generated import draw_summary, make_point, make_summary
 
+from vflsec.audit.gate import Gate
+from vflsec.audit.leakage_claims import LeakageClaim, Quantity
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.strength_grid import GridRow
+from vflsec.report import statement
 from vflsec.report.build import OUTLINES, build_report
 from vflsec.report.statement import build_price, build_receivers
 from vflsec.report.summary import Summary
@@ -84,6 +87,37 @@ def test_how_much_is_counted_in_people() -> None:
     assert isinstance(cell, Cell)
     numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", cell.text)]
     assert numbers == [90, 100, 60, 52, 1000, 2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sd", "cell"),
+    [
+        (0.3, 0.01, 0.01, statement._LESS),
+        (0.3, 0.25, 0.4, statement._NOT_LESS),  # as much, and too few repetitions to show it
+        (0.3, 0.25, 0.01, statement._INFERS),
+        (0.0, 0.01, 0.01, statement._NOT_SHOWN),
+    ],
+)
+def test_what_is_no_longer_shown_is_less_only_where_that_is_shown(
+    before: float, after: float, sd: float, cell: str
+) -> None:
+    points = [make_point(OFF, "norm", "label", before, 0.01),
+              make_point(ISO, "norm", "label", after, sd)]  # fmt: skip
+    (table,) = build_receivers(make_summary(points, [Gate(max=0.1, strength=5.0)])).blocks
+    assert isinstance(table, Table)
+    found = table.rows[0][3]
+    assert (found.text if isinstance(found, Cell) else found).split(";")[0] == cell
+
+
+def test_every_kind_of_leak_must_be_shown_to_be_less() -> None:
+    def claim(quantity: Quantity, low: float | None, high: float | None) -> LeakageClaim:
+        return LeakageClaim(quantity=quantity, advantage=0.2, low=low, high=high)
+
+    one, two = Quantity.LEAKAGE, Quantity.EXPOSED
+    before = [claim(one, 0.2, 0.3), claim(two, 0.1, 0.2), claim(Quantity.REVERSED, -0.2, 0.1)]
+    assert statement._is_less([claim(one, -0.1, 0.1), claim(two, -0.1, 0.09)], before)
+    assert not statement._is_less([claim(one, -0.1, 0.1), claim(two, -0.1, 0.1)], before)
+    assert not statement._is_less([claim(one, None, None), claim(two, -0.1, 0.09)], before)
 
 
 def price(*rows: GridRow) -> str:

@@ -28,6 +28,8 @@ _INFERS = "Can infer it"
 _SINGLE = "Can infer it about single people"
 _FLIPPED = "Can infer it, once it knows which label is which"
 _NOT_SHOWN = "Not shown"
+_LESS = "Not shown, and less than without"
+_NOT_LESS = "Not shown to be less than without"
 _UNKNOWN = "Unknown"
 _UNTESTED = "Not tested"
 _COUNTED = {"auc": "pairs of people", "accuracy": "people"}
@@ -84,13 +86,40 @@ def _receivers(
     points = {p.identity: p for p in summary.points}
     for who, what in pairs:
         mine = [c for c in claims if (c.adversary, format_secret(c)) == (who, what)]
-        cells = [_infers([c for c in mine if c.is_undefended], points)]
-        cells += [_infers([c for c in mine if c.training in judged], points)] if judged else []
+        before = [c for c in mine if c.is_undefended]
+        after = [c for c in mine if c.training in judged]
+        cells = [_infers(before, points)]
+        cells += [_still_infers(after, before, points)] if judged else []
         yield who.replace("+", " and "), what, *cells
     attackers = {p for who, _ in pairs for p in who.split("+")}
     for party in summary.parties[name].parties:
         if party not in attackers:
             yield party, "", *([_UNTESTED] * (2 if judged else 1))
+
+
+def _still_infers(
+    after: Sequence[LeakageClaim], before: Sequence[LeakageClaim], points: Mapping[Identity, Point]
+) -> Cell | str:
+    """What claims with a protection come to, beside those without."""
+    found = _infers(after, points)
+    if found != _NOT_SHOWN or not any(c.is_leak for c in before):
+        return found
+    return _LESS if _is_less(after, before) else _NOT_LESS
+
+
+def _is_less(after: Sequence[LeakageClaim], before: Sequence[LeakageClaim]) -> bool:
+    """Whether the intervals of all that leaked lie below those without a protection.
+
+    A leak that is shown before and not after may be as large: Gelman and Stern, "The difference
+    between significant and not significant is not itself statistically significant", The American
+    Statistician 60 (2006).
+    """
+    for quantity in {c.quantity for c in before if c.is_leak}:
+        low = min(c.low or 0.0 for c in before if c.is_leak and c.quantity is quantity)
+        highs = [c.high for c in after if c.quantity is quantity]
+        if any(high is None or high >= low for high in highs):
+            return False
+    return True
 
 
 def _infers(claims: Sequence[LeakageClaim], points: Mapping[Identity, Point]) -> Cell | str:
