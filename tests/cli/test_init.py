@@ -125,7 +125,8 @@ def test_what_is_written_runs(
 
 
 @pytest.mark.parametrize(("algorithm", "label", "attacks", "defense"), [
-    ("secureboost", ["default"], ["leaf_vote", "leaf_vote", "leaf_graph"], "local_trees"),
+    ("secureboost", ["default"], ["leaf_vote", "leaf_vote"], "local_trees"),
+    ("secureboost", ["rare"], ["leaf_vote", "leaf_vote", "leaf_graph"], "local_trees"),
     ("secureboost", ["default", "late"], ["leaf_vote", "leaf_vote"], "local_trees"),
     ("vertical_glm", ["default"], ["glm_gradient"], "label_dp"),
     ("vertical_glm", ["default", "late"], ["glm_gradient"], "min_batch"),
@@ -136,8 +137,11 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     algorithm: str, label: list[str], attacks: list[str], defense: str,
     world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    """Nothing of the draft is refused, and every gate is about the defense that is swept."""
+    """Nothing of the draft is refused, every gate is about the defense that is swept, and what
+    tells classes by their sizes is drafted where these differ, for an attacker without labels.
+    """
     world["late"] = [i // 2 % 2 for i in range(120)]
+    world["rare"] = [int(i % 4 == 0) for i in range(120)]
     world.pop("status")
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     args = [x for one in label for x in ("--label", one)]
@@ -145,6 +149,7 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     root = load_scenario(out).root
     assert root.algorithm[0].name == algorithm
     assert [a.name for a in root.attack] == attacks
+    assert {a.known_rows for a in root.attack if a.name == "leaf_graph"} <= {0}
     (swept,) = root.defense
     assert swept.name == defense
     assert {(g.defense, g.strength) for g in root.gate} == {(defense, max(swept.strength or []))}

@@ -35,14 +35,14 @@ class System:
         sweep: what defends it.
         otherwise: what does where the label is not one of classes; None for the same.
         attacks: on labels, with their settings; None for those on gradients of networks.
-        classes: of these, attacks that have no meaning but for one label of classes.
+        by_size: of these, attacks that tell classes by their sizes.
     """
 
     settings: tuple[str, ...]
     sweep: Sweep
     otherwise: Sweep | None = None
     attacks: tuple[tuple[str, Table], ...] | None = None
-    classes: frozenset[str] = frozenset()
+    by_size: frozenset[str] = frozenset()
 
 
 _RANDOMISED = Sweep(
@@ -64,9 +64,10 @@ SYSTEMS: Mapping[str, System] = {
             (0, 1, 5), 5,
         ),
         attacks=(
-            ("leaf_vote", {}), ("leaf_vote", {"by": "model", "beside": True}), ("leaf_graph", {}),
+            ("leaf_vote", {}), ("leaf_vote", {"by": "model", "beside": True}),
+            ("leaf_graph", {"known_rows": 0}),
         ),
-        classes=frozenset({"leaf_graph"}),
+        by_size=frozenset({"leaf_graph"}),
     ),
     "vertical_glm": System(
         ("# epochs = 20", "# batch_size = 320"),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vflsec.audit.exposed import LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS
-from vflsec.cli.draft_systems import SYSTEMS
+from vflsec.cli.draft_systems import SYSTEMS, System
 from vflsec.config.toml_text import format_pair
 from vflsec.data.split import count_rarest, row_sets
 from vflsec.plan.room import leaves_no_room
@@ -38,6 +38,8 @@ _WHOLE = (
 _WHOLE_ROWS = 50_000
 """They read every message of every epoch, which are kept in memory: up to tables of so many rows;
 beyond, they are written as a comment."""
+_UNEQUAL = 1 / 3
+"""Share of the rarer of two classes below which attacks that tell classes by size are drafted."""
 _LIMITS = (0.01, 0.02, 0.05, 0.1)
 """Limits on exposed people that are drafted, the least that a PASS is in reach of."""
 _ADVANTAGE, _SHARE = 0.1, 0.25
@@ -75,7 +77,7 @@ def scenario_text(
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
-        of_messages=[a for a in system.attacks or () if one or a[0] not in system.classes],
+        of_messages=_list_own(system, known, by_size=one and _is_unequal(source.y[rows])),
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
@@ -96,6 +98,19 @@ def _list_attacks(sides: int, known: int) -> list[tuple[str, dict[str, Plain]]]:
     return [
         (a, ({"known_rows": known} if a in granted else {}) | SETTINGS.get(a, {})) for a in names
     ]
+
+
+def _list_own(system: System, known: int, *, by_size: bool) -> list[tuple[str, dict[str, Plain]]]:
+    """Attacks of a system's own messages, and what their sections set.
+
+    Args:
+        known: labelled rows that attackers are granted where nothing else is said.
+        by_size: whether sizes tell classes apart.
+    """
+    return [
+        (name, {"known_rows": known} | dict(settings)) for name, settings in system.attacks or ()
+        if by_size or name not in system.by_size
+    ]  # fmt: skip
 
 
 def _as_comment(text: str) -> str:
@@ -138,6 +153,12 @@ def _one_column(source: Source, party: str) -> str:
     kinds = zip(victim.names, victim.categories, strict=True)
     name = next((n for n, kind in kinds if kind is not None), victim.names[0])
     return "" if set(name) & set("()=,+|") or not name.isprintable() else name
+
+
+def _is_unequal(y: NDArray[np.int64]) -> bool:
+    """Whether sizes tell two classes (n,) apart."""
+    sizes = np.bincount(y)
+    return len(sizes) == 2 and min(sizes) < _UNEQUAL * len(y)
 
 
 class _Exposed(NamedTuple):
