@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import time
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from engine_fakes import SCENARIO, source
 
 import vflsec
+from vflsec.core.phase import expect_epochs
+from vflsec.data.prepare import make_task
 from vflsec.engine import dry_run
 from vflsec.engine import dry_run as calibration
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.estimate import Machine, Tried, estimate
 from vflsec.plan.values import Plan
 from vflsec.plugins import registry
+from vflsec.specs import CellSpec
+from vflsec.train.cohort import first_step
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +52,7 @@ def test_trainings_cost_their_own_steps(plan: Plan, instant: None) -> None:
     both = estimate(plan.groups, {cohort: Tried([(100, 0.02), (7, 0.5)])}, free)
     rest = estimate(plan.groups[1:], {}, free)
     assert len(plan.groups[0].cells) == 6
-    stopped = 0.75  # of the epochs, for the training has patience
-    expected = stopped * 3 * (100 * 0.02 + 7 * 0.5) + rest["training_seconds"]
+    expected = 3 * (100 * 0.02 + 7 * 0.5) + rest["training_seconds"]
     assert both["training_seconds"] == pytest.approx(expected, abs=0.11)
     assert both["seconds"] == pytest.approx(expected, abs=0.2)
 
@@ -122,3 +127,35 @@ def test_a_machine_is_as_slow_as_its_fastest_of_three_tries() -> None:
     assert found.slowness == pytest.approx(0.04 / calibration._REFERENCE, rel=0.5)
     assert len(calls) == 3
     assert calibration.calibrate(lambda: None).slowness == 0.01
+
+
+@pytest.mark.parametrize(
+    ("epochs", "patience", "batches", "expected"),
+    [
+        (100, 0, 10, 100),  # nothing ends it
+        (0, 10, 10, 0),
+        (100, 10, 10, 55),  # 3 x patience and 250 steps
+        (100, 30, 10, 75),  # three quarters at most
+        (12, 10, 1000, 11),  # not before its patience
+        (8, 10, 1000, 8),
+    ],
+)
+def test_training_that_may_stop_does(
+    epochs: int, patience: int, batches: int, expected: float
+) -> None:
+    assert expect_epochs(epochs, patience, batches) == expected
+
+
+def test_a_pass_without_patience_is_taken_whole() -> None:
+    """Forty steps of pre-training, beside training that stops."""
+    params = {"batch_size": 16, "epochs": 100, "patience": 5, "pretrain_iterations": 40}
+    small = {"hidden": [4], "cut": 4, "projector_hidden": 4, "projector_out": 4,
+             "predictor_hidden": 4, "pretrain_batch_size": 32}  # fmt: skip
+    task = make_task(source({"name": "small"}, 0, Path()), 0)
+    timed: list[tuple[float, float]] = []
+    first_step(CellSpec({"name": "small"}, "fedcssl", params | small), task, timed)
+    batches = math.ceil(len(task.sets["labelled"]) / 16)
+    pretraining = math.ceil(len(task.sets["aligned"]) / 32)
+    assert [n for n, _ in timed] == [
+        40 * pretraining, expect_epochs(100, 5, batches) * batches
+    ]  # fmt: skip

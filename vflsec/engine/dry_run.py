@@ -101,7 +101,7 @@ def find_obstacles(
             continue
         if name not in tasks:
             tasks[name] = make_task(sources[name], 0, **group.data.split)
-        steps: list[tuple[int, float]] = []
+        steps: list[tuple[float, float]] = []
         with _slow_modules() as slow:
             phases[cell.cohort], reason, promised = _obstacle(cell, tasks[name], steps)
         if timed is not None and steps:
@@ -147,7 +147,7 @@ def _claims(cell: CellSpec) -> bool:
 
 
 def _obstacle(
-    cell: CellSpec, task: Task, timed: list[tuple[int, float]]
+    cell: CellSpec, task: Task, timed: list[tuple[float, float]]
 ) -> tuple[tuple[str, ...], str, list[str]]:
     """Phases that are audited, why a cell cannot be trained or '', what would be claimed."""
     from vflsec.train.cohort import first_step

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.leakage import defense_point
 from vflsec.core.needs import as_needs
+from vflsec.core.phase import expect_epochs
 from vflsec.plan.cells import list_claimants
 from vflsec.plan.values import split_chunks
 from vflsec.plugins import registry
@@ -24,11 +25,12 @@ class Tried:
     """What the first steps of a cohort showed.
 
     Attributes:
-        passes: steps of each pass, and the processor seconds of one step of two replicas.
+        passes: steps of each pass that are expected, and the processor seconds of one of two
+            replicas.
         looks: phases after which it is attacked.
     """
 
-    passes: Sequence[tuple[int, float]]
+    passes: Sequence[tuple[float, float]]
     looks: int = 1
 
 
@@ -37,11 +39,6 @@ Timed = dict[str, Tried]
 
 _STEPS_PER_SECOND = 1500.0  # small models on one CPU thread, measured: 700 to 9000
 _STEPS_OF_ATTACK = 75
-_STOPPED = 0.75
-"""Most of the epochs that are trained where training may stop early; 0.4 to 1 were seen."""
-_STOPS_AFTER = 3, 250
-"""Where there are many epochs, training ends after so many times its patience, in epochs, and so
-many steps: 11 to 27 epochs were seen where this says 18 to 32."""
 _KEPT_TIMES = 3
 """Numbers of a cut that are kept a row: its embedding at both ends, and the gradient."""
 _KEPT_SHARE = 0.82  # that compression leaves of them, measured
@@ -61,19 +58,26 @@ def read_settings(group: Group | Work) -> Mapping[str, Any]:
     return given | dict(group.cells[0].params)
 
 
-def _count_epochs(given: Params) -> float:
-    """Epochs of all phases."""
-    return sum(v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float))
+def _count_trained(group: Group | Work) -> float:
+    """Epochs of all phases, as far as they are trained: those of `epochs` stop by `patience`."""
+    given = read_settings(group)
+    every = [v for k, v in given.items() if k.endswith("epochs") and isinstance(v, int | float)]
+    epochs = given.get("epochs") or 0
+    stopped = expect_epochs(epochs, int(given.get("patience") or 0), _count_batches(group))
+    return sum(every) - epochs + stopped
+
+
+def _count_batches(group: Group | Work) -> int:
+    """Batches of an epoch; 0 where the algorithm has none."""
+    batch = read_settings(group).get("batch_size")
+    if not isinstance(batch, int) or batch < 1:
+        return 0
+    return math.ceil(_count_labelled(group) / batch)
 
 
 def _count_steps(group: Group | Work) -> int:
     """Optimiser steps of one cell, as far as it is trained."""
-    given = read_settings(group)
-    epochs, batch = _count_epochs(given), given.get("batch_size")
-    if not epochs or not isinstance(batch, int) or batch < 1:
-        return 0
-    share = _compute_trained_share(group)
-    return int(share * epochs * math.ceil(_count_labelled(group) / batch))
+    return int(_count_trained(group) * _count_batches(group))
 
 
 def _count_trained_beside(spec: AttackSpec, group: Group) -> int:
@@ -128,20 +132,7 @@ def _compute_training(group: Group, timed: Timed, machine: Machine) -> float:
     if mine is None:
         return _count_steps(group) * len(group.cells) * machine.slowness / _STEPS_PER_SECOND
     parts = [len(part) for part in split_chunks(group.cells, 32)]
-    whole = sum(n * machine.step(two, part) for part in parts for n, two in mine.passes)
-    return whole * _compute_trained_share(group)
-
-
-def _compute_trained_share(group: Group | Work) -> float:
-    """Share of the epochs that is trained: it stops early, but not before its patience."""
-    given = read_settings(group)
-    epochs, patience, batch = (int(given.get(k) or 0) for k in ("epochs", "patience", "batch_size"))
-    if not epochs or not patience:
-        return _STOPPED if patience else 1.0
-    waits, steps = _STOPS_AFTER
-    a_pass = math.ceil(_count_labelled(group) / batch) if batch else steps
-    usual = min(_STOPPED, (waits * patience + steps / a_pass) / epochs)
-    return max(usual, min(1.0, (patience + 1) / epochs))
+    return sum(n * machine.step(two, part) for part in parts for n, two in mine.passes)
 
 
 def _compute_attacking(
@@ -238,8 +229,7 @@ def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:
         return 0.0
     width = given.get("embedding") or given.get("cut") or 0
     size = 8 if group.cells[0].dtype == "float64" else 4
-    trained = _compute_trained_share(group) * _count_epochs(given)
-    numbers = trained * _count_labelled(group) * width * len(group.data.passive)
+    numbers = _count_trained(group) * _count_labelled(group) * width * len(group.data.passive)
     one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
     return one * len(group.cells)
 

@@ -253,7 +253,7 @@ class Training:
         return check_guarantee(policy, strength, facts)
 
     def rehearse(
-        self, timed: list[tuple[int, float]] | None = None
+        self, timed: list[tuple[float, float]] | None = None
     ) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
         """Set up, take the first step of every phase, and say what would be claimed; no training.
 
@@ -428,7 +428,7 @@ class Training:
 
 
 def first_step(
-    cell: CellSpec, task: Task, timed: list[tuple[int, float]] | None = None
+    cell: CellSpec, task: Task, timed: list[tuple[float, float]] | None = None
 ) -> tuple[tuple[str, ...], list[tuple[str, Guarantee]]]:
     """Build one cell on the CPU as for training, take the first step of every phase, drop it.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.federation import Federation, Pass, Phase
+from vflsec.core.phase import expect_epochs
 from vflsec.core.policy import Policy
 from vflsec.core.privacy_usage import Counter, Uses
 from vflsec.train.label_stages import find_staged_policy
@@ -97,7 +98,7 @@ def _seconds(step: Callable[[], object], most: int = 3) -> float:
 
 
 def take_first_steps(
-    algorithm: Algorithm, fed: Federation, timed: list[tuple[int, float]] | None = None
+    algorithm: Algorithm, fed: Federation, timed: list[tuple[float, float]] | None = None
 ) -> tuple[tuple[str, ...], Callable[[Policy], Uses | None]]:
     """Take the first step of every phase.
 
@@ -109,7 +110,7 @@ def take_first_steps(
     Args:
         algorithm: its modules are built.
         fed: the cohort, not trained.
-        timed: gets, for each pass, how many steps there will be and the processor seconds of a
+        timed: gets, for each pass, how many steps are expected and the processor seconds of a
             further one, of the first where it is :data:`SLOW`; unless a policy counts its uses,
             which a further step would change.
     """
@@ -141,7 +142,7 @@ def _take_step(
     phase: Phase,
     walk: Pass,
     every: Sequence[_Expected],
-    timed: list[tuple[int, float]] | None,
+    timed: list[tuple[float, float]] | None,
 ) -> None:
     """The first step of a pass, if it has a batch; where nothing counts, what a step takes."""
     fed.batch = next(iter(fed.batches(walk)), None)
@@ -152,8 +153,9 @@ def _take_step(
     for e in every:
         e.step(phase, walk, fed.batch)
     if timed is not None and not every:
-        count = math.ceil(walk.rows.shape[1] / walk.batch_size)
-        timed.append((phase.epochs * count, took if took > SLOW else _seconds(step)))
+        batches = math.ceil(walk.rows.shape[1] / walk.batch_size)
+        epochs = expect_epochs(phase.epochs, phase.patience, batches)
+        timed.append((epochs * batches, took if took > SLOW else _seconds(step)))
 
 
 def _evaluate(
