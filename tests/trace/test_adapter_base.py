@@ -280,14 +280,10 @@ def test_errors_are_one_sentence(tmp_path: Path) -> None:
         w.tell("embedding", np.array([["a"]]), sent=True)
     with pytest.raises(ShapeError, match="got a mapping"):
         w.tell("embedding", {"a": 1}, sent=True)
-    with pytest.raises(ConfigError, match="none of the 6 rows"):
-        w.tell("embedding", z(0, 1), [9], sent=True)
     with pytest.raises(ConfigError, match="peer"):
         w.tell("embedding", z(0), sent=True, peer="nobody")
     with pytest.raises(ConfigError, match=r"no-such-package. Run: pip install 'vflsec\[it\]'"):
         version_of("no-such-package", "it")
-    with pytest.raises(ConfigError, match="role must be one of"):
-        wire(tmp_path, role="server")
 
 
 def test_many_segments_are_refused(tmp_path: Path) -> None:

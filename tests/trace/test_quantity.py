@@ -14,7 +14,7 @@ from trace_audits import audit, record
 import vflsec
 from vflsec.core.view import Known
 from vflsec.engine.trace_attacks import infer, score
-from vflsec.errors import ConfigError, TraceError, VflsecError
+from vflsec.errors import ConfigError, TraceError
 from vflsec.report.notebook import Audit
 from vflsec.specs import QUESTIONS
 from vflsec.trace.limits import TRUSTED
@@ -142,24 +142,6 @@ def test_hashes_of_grants_tell_values_that_differ_little() -> None:
     assert hash_grant(rows, Y[:3]) == hash_grant(rows[::-1], Y[:3][::-1])
     assert hash_grant(rows, Y[:3]) != hash_grant(rows, Y[:3] + 1e-9)
     assert hash_grant(rows, np.array([0, 1, 1])) != hash_grant(rows, np.array([0.0, 1.0, 1.0]))
-
-
-BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "shares": ({"prior": [1.0]}, "record: prior"),
-    "gaps": ({"known": ([0, 1], [1.5, float("nan")])}, "finite"),
-    "text": ({"known": ([0, 1], ["1.5", "x"])}, "numbers, NaN where"),
-    "infinite": ({"known": ([0, 1], [1.5, float("inf")])}, "infinity"),
-    "twice": ({"known": ([0, 0], [1.5, 1.5])}, "each row once"),
-    "too few": ({"known": ([0, 1], [1.5])}, "2 numbers"),
-    "of classes": ({"known": ([0, 1], [1.5, 0]), "classes": None}, "classes=1"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_no_grant_of_values_is_refused(name: str, tmp_path: Path) -> None:
-    given, words = BAD[name]
-    with pytest.raises(VflsecError, match=words):
-        vflsec.record(tmp_path, party="bank", role="passive", rows=N, **{"classes": 1, **given})
 
 
 def test_a_truth_of_values_says_so(tmp_path: Path) -> None:
