@@ -9,21 +9,17 @@ from typing import Any
 
 import torch
 
-from vflsec.core.channel import Recorder
-from vflsec.core.federation import Federation
 from vflsec.core.guess import Guess
-from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import generator
-from vflsec.core.task import Stack
-from vflsec.core.view import View, as_needs
+from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, DefenseSpec
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.testing.worlds import small_task
 from vflsec.trace.manifest import Run
+from vflsec.train.cohort import Training
+from vflsec.train.demand import Demand
 from vflsec.train.export import Export
-from vflsec.train.loop import predict, run_phases
-from vflsec.train.views import make_view
 
 
 @dataclass
@@ -32,7 +28,6 @@ class Live:
 
     guesses: dict[tuple[int, str], Guess | str] = field(default_factory=dict)
     views: dict[tuple[int, str], View] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def attack_of(spec: AttackSpec) -> Any:
@@ -58,45 +53,28 @@ def simulate(
     *,
     algorithm: str = "splitnn",
     params: Mapping[str, Any] | None = None,
-    defenses: Sequence[tuple[DefenseSpec, str]] = (),
+    defenses: tuple[DefenseSpec, ...] = (),
     seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    dtype: str = "float32",
     run: Run | None = None,
     **world: Any,
 ) -> Live:
     """Train two replicas of one seed, attack the first live, and write its trace."""
     task = small_task(seed, **world)
-    stack = Stack.build({seed: task}, [seed, seed], dtype=dtype)
-    method = registry.algorithms.create(algorithm, {"epochs": 3, **(params or {})})
-    wanted = {
-        key
-        for s in specs
-        for p in s.adversary
-        for need in as_needs(attack_of(s).looks_at)
-        if (key := Recorder.wants(p, need)) is not None
-    }
-    policies: dict[str, list[Any]] = {}
-    for d, party in defenses:
-        policy = registry.defenses.create(d.name, d.params)
-        strength = torch.full((2,), d.strength or 0.0, dtype=torch.float64)
-        policies.setdefault(party, []).append((policy, strength))
-    recorder = Recorder(sorted(wanted), 2, len(task.y))
-    fed = Federation.create(stack, [seed, seed], policies, recorder, RunFacts(epochs=3))
-    method.build(fed)
-    initial = {p.name: p.modules["bottom"].state() for p in fed.parties.values()}
-    export = Export(folder, task, specs, run=run or Run(seed=seed))
-    recorder.taps.append(export)
-    live = Live()
-    for phase in run_phases(method, fed):
-        if phase.predicts:
-            predict(method, fed, stack.rows("test"))
-        if not phase.audited:
+    cell = CellSpec({}, algorithm, {"epochs": 3, **(params or {})}, defenses, seed, dtype)
+    demands = [Demand.of(s, attack_of(s)) for s in specs]
+    training = Training([cell, cell], demands, {seed: task}, torch.device("cpu"))
+    export, live = Export(folder, task, specs, run=run or Run(seed=seed)), Live()
+    training.taps.append(export)
+    for moment in training.run():
+        phase = moment.phase.name
+        if not moment.phase.audited:
             continue
-        export.moment(method, fed, initial)
+        export.moment(training.algorithm, training.fed, training.initial)
         for i, spec in enumerate(specs):
             # a trace holds no labels, which a live view of the label party does
-            view = replace(make_view(method, fed, initial, spec, 0), labels=None)
-            live.views[i, phase.name] = view
-            live.guesses[i, phase.name] = _live(spec, view, phase.name, seed)
-    live.notes = export.close()
+            view = replace(moment.view(spec, 0), labels=None)
+            live.views[i, phase] = view
+            live.guesses[i, phase] = _live(spec, view, phase, seed)
+    export.close()
     return live

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from killed import recorded_until_killed
 from trace_audits import read
 
 import vflsec
@@ -80,14 +79,6 @@ def test_no_more_waits_than_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         thread.join(60)
         assert len(told) == 12
     assert [m.values[0, 0] for m in read(tmp_path / "t")] == [*range(12)]
-
-
-def test_kill_9_takes_no_more_than_what_waits(tmp_path: Path) -> None:
-    folder = tmp_path / "trace"
-    done = recorded_until_killed(folder, behind=8)
-    found = read(folder)
-    assert {m.step for m in found if m.kind == "gradient"} >= set(range(done + 1 - 4))
-    assert all((m.values == m.step).all() for m in found)
 
 
 def test_a_full_disk_is_said_and_training_goes_on(

@@ -71,8 +71,8 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
     "a frozen split": ([spec("unsplit")], {"params": {"top": ()}}),
     "encrypted": (
         [AttackSpec("linear_inversion", {"use": u}, A) for u in ("output", "joint")],
-        {"defenses": [(DefenseSpec("he_embedding", {"out": 8, "processes": False}), "passive1")],
-         "params": {"hidden": (8,), "cut": 6, "top": (8,), "patience": 0}, "dtype": torch.float64},
+        {"defenses": (DefenseSpec("he_embedding", {"out": 8, "processes": False}, "passive1"),),
+         "params": {"hidden": (8,), "cut": 6, "top": (8,), "patience": 0}, "dtype": "float64"},
     ),
     "a coalition": (
         [spec(n, ("passive1", "passive2")) for n in ("norm", "cluster", "model_completion")],
@@ -80,7 +80,7 @@ WORLDS: dict[str, tuple[list[AttackSpec], dict[str, Any]]] = {
     ),
     "noise in double precision": (
         [spec("norm"), spec("direction"), AttackSpec("norm", {"accumulate": "scaled"}, P)],
-        {"defenses": [(DefenseSpec("iso", strength=1.0), "active")], "dtype": torch.float64},
+        {"defenses": (DefenseSpec("iso", strength=1.0),), "dtype": "float64"},
     ),
     "phases": (
         [spec("norm"), AttackSpec("model_completion", {"variants": ("logistic",)}, P)],
