@@ -144,3 +144,14 @@ def audited(folder: Path, planted: Planted, text: str = "", **options: Any) -> A
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vflsec.report.html.draw", lambda _: "")
         return run_audit(path, folder / "out", backend=planted.backend(), **options)
+
+
+def quick(*defenses: dict[str, Any], audit: Mapping[str, Any] | None = None, **sections: Any
+          ) -> dict[str, Any]:  # fmt: skip
+    """A scenario of one short training under these defenses, with nothing beside the audit."""
+    return {
+        "data": {"name": "leaky"}, "algorithm": {"name": "splitnn", "epochs": 3},
+        "defense": list(defenses), "attack": [{"name": "norm", "known_rows": 0}],
+        "audit": {"seeds": 3, "references": [], "positive_control": False, **(audit or {})},
+        **sections,
+    }  # fmt: skip

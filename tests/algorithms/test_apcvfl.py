@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,19 @@ def audit(
     return results, found
 
 
+INVERSION = AttackSpec("embedding_inversion", LINEAR, ("active",), aux_rows=40)
+ON_LABELS = [
+    AttackSpec("direction", adversary=("passive1",), known_rows=4),
+    AttackSpec("similarity", adversary=("passive1",), known_rows=8),
+    AttackSpec("model_completion", {"variants": ["logistic"]}, ("passive1",), known_rows=8),
+]
+
+
+@cache
+def undefended() -> dict[tuple[str, str], list[Measure]]:
+    return audit([INVERSION, *ON_LABELS])[1]
+
+
 def r2(measures: list[Measure]) -> list[float]:
     """Of two seeds."""
     found = [m.value for m in measures if m.metric == "r2" and m.value is not None]
@@ -251,10 +265,9 @@ def r2(measures: list[Measure]) -> list[float]:
 
 def test_the_upload_gives_columns_away_and_iso_buries_them() -> None:
     """Own columns tell nothing of them; noise of 30 times the rows leaves nothing."""
-    inversion = AttackSpec("embedding_inversion", LINEAR, ("active",), aux_rows=40)
     told = {}
-    for strength in (0.0, 30.0):
-        _, found = audit([inversion], DefenseSpec("iso", {"on": "embedding"}, strength=strength))
+    buried = DefenseSpec("iso", {"on": "embedding"}, strength=30.0)
+    for strength, found in ((0.0, undefended()), (30.0, audit([INVERSION], buried)[1])):
         later = found["embedding_inversion", "classifier"]
         assert [m.status for m in later] == ["not-observable"] * 2
         seen = found["embedding_inversion", "teacher"]
@@ -268,12 +281,7 @@ def test_the_upload_gives_columns_away_and_iso_buries_them() -> None:
 
 def test_attacks_on_labels_have_nothing_to_read() -> None:
     """But what a passive party trained alone, which is the control ``alone`` as well."""
-    attacks = [
-        AttackSpec("direction", adversary=("passive1",), known_rows=4),
-        AttackSpec("similarity", adversary=("passive1",), known_rows=8),
-        AttackSpec("model_completion", {"variants": ["logistic"]}, ("passive1",), known_rows=8),
-    ]
-    _, found = audit(attacks)
+    found = undefended()
     for phase in ("teacher", "classifier"):
         for attack in ("direction", "similarity"):
             assert {m.status for m in found[attack, phase]} == {"not-observable"}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from audited import Planted, audited
+from audited import Planted, audited, quick
 from broken_claims import registered
 from torch import Tensor
 
@@ -123,16 +123,10 @@ def test_a_defense_that_does_nothing_under_an_algorithm_is_said_to(
     tmp_path: Path, algorithm: str, defense: str, idle: bool
 ) -> None:
     """Messages and weights were those without it, bit for bit, and the report had it at 1."""
-    made = run_audit(
-        {
-            "data": {"name": "breast_cancer", **({} if algorithm == "local" else {"aligned": 0.5})},
-            "algorithm": {"name": algorithm, "epochs": 1, **FEW.get(algorithm, {})},
-            "defense": [{"name": defense, "strength": [0.0, 1.0]}],
-            "attack": [{"name": "norm", "known_rows": 0}],
-            "audit": {"seeds": 1, "references": [], "canaries": False, "positive_control": False},
-        },
-        tmp_path,
-    )
+    data = {"name": "breast_cancer", **({} if algorithm == "local" else {"aligned": 0.5})}
+    short = {"name": algorithm, "epochs": 1, **FEW.get(algorithm, {})}
+    on, audit = {"name": defense, "strength": [0.0, 1.0]}, {"seeds": 1, "canaries": False}
+    made = run_audit(quick(on, data=data, algorithm=short, audit=audit), tmp_path)
     said = [f["place"] for f in made.summary["findings"] if f["kind"] == "defense_idle"]
     assert [place["defense"] for place in said] == [defense] * idle
     points = [g for p in made.summary["cost"]["points"] for g in p["guarantees"]]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from audited import quick
 from broken_claims import (
     FlipsAgain,
     ForgetsNoise,
@@ -18,12 +19,15 @@ from broken_claims import (
 )
 from sampled import sampled
 
+from vflsec.config.scenario import load_scenario
 from vflsec.core.policy import Policy
 from vflsec.core.task import Stack
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.learned_prior import LearnedPrior
 from vflsec.engine.cohort import run_cohort
+from vflsec.engine.dry_run import make_plan
+from vflsec.engine.run import run_audit
 from vflsec.epsilon.canaries import plant_inserted, plant_labels, plant_rows
 from vflsec.label import Quantity
 from vflsec.plugins import registry
@@ -183,18 +187,8 @@ def test_the_audited_training_itself_has_no_canaries() -> None:
 
 def test_an_idle_policy_fails(tmp_path: Any) -> None:
     """Noise on gradients where none is sent protects nothing, however it is configured."""
-    from vflsec.engine.run import run_audit
-
-    made = run_audit(
-        {
-            "data": {"name": "leaky"},
-            "algorithm": {"name": "splitnn", "epochs": 1},
-            "defense": [{"name": "embedding_noise", "strength": [1.0], "party": "active"}],
-            "attack": [{"name": "norm"}],
-            "audit": {"seeds": 1, "references": []},
-        },
-        tmp_path,
-    )
+    idle = {"name": "embedding_noise", "strength": [1.0], "party": "active"}
+    made = run_audit(quick(idle, audit={"seeds": 1}), tmp_path)
     (mine,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
     assert mine.verdict == "FAIL"
     assert "never called" in mine.reason
@@ -226,17 +220,8 @@ def test_inserted_rows_find_dpsgd_that_forgets_its_noise(accountant: str) -> Non
 
 
 def test_a_claim_that_is_not_tested_is_said_to_be_untested(tmp_path: Any) -> None:
-    from vflsec.config.scenario import load_scenario
-    from vflsec.engine.dry_run import make_plan
-    from vflsec.engine.run import run_audit
-
-    scenario: dict[str, Any] = {
-        "data": {"name": "leaky"},
-        "algorithm": {"name": "splitnn", "epochs": 1},
-        "defense": [{"name": "label_dp", "strength": [0.0, 1.0]}],
-        "attack": [{"name": "norm"}],
-        "audit": {"seeds": 1, "references": [], "canaries": False},
-    }
+    on = {"name": "label_dp", "strength": [0.0, 1.0]}
+    scenario = quick(on, audit={"seeds": 1, "canaries": False})
     made = run_audit(scenario, tmp_path)
     assert not [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
     (claim,) = [

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audited import quick
 from sampled import sampled
 
 from vflsec.audit.gate import Rule
@@ -16,6 +17,8 @@ from vflsec.epsilon.one_run_bound import Heard
 from vflsec.plugins import registry
 from vflsec.specs import CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 QUICK = {"epochs": 3, "patience": 0, "batch_size": 64, "hidden": [8], "cut": 4}
 
@@ -31,16 +34,7 @@ def test_a_claim_passes_where_half_the_noise_would_have_been_found(
     """Released labels are guessed as often as epsilon lets them; some 900 coins are too few to tell
     0.1 from 0.2, and 12 from 24.
     """
-    made = run_audit(
-        {
-            "data": {"name": "leaky"},
-            "algorithm": {"name": "splitnn", "epochs": 3},
-            "defense": [{"name": "label_dp", "epsilon": [epsilon]}],
-            "attack": [{"name": "norm", "known_rows": 0}],
-            "audit": {"seeds": 3, "references": [], "positive_control": False},
-        },
-        tmp_path,
-    )
+    made = run_audit(quick({"name": "label_dp", "epsilon": [epsilon]}), tmp_path)
     (found,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
     assert (found.verdict, found.rule) == (verdict, rule)
     assert found.noise_found is not None

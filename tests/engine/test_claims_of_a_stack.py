@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audited import quick
 
 from vflsec.cli import main
 from vflsec.engine.run import run_audit
 from vflsec.epsilon.measured_claims import check_planned
 from vflsec.specs import number_repeats
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 STACKS: dict[str, tuple[list[dict[str, Any]], dict[str, float]]] = {
     "a label's and a row's": (
@@ -29,17 +32,7 @@ STACKS: dict[str, tuple[list[dict[str, Any]], dict[str, float]]] = {
 def test_an_audit_of_several_claims_judges_each(tmp_path: Path, name: str) -> None:
     """It ended in an internal error when the first cell was stored: two measures, one identity."""
     defenses, claims = STACKS[name]
-    made = run_audit(
-        {
-            "data": {"name": "leaky"},
-            "algorithm": {"name": "splitnn", "epochs": 3},
-            "defense": defenses,
-            "attack": [{"name": "norm", "known_rows": 0}],
-            "gate": [{"metric": "epsilon_lower", "max": 1.5}],
-            "audit": {"seeds": 3, "references": [], "positive_control": False},
-        },
-        tmp_path,
-    )
+    made = run_audit(quick(*defenses, gate=[{"metric": "epsilon_lower", "max": 1.5}]), tmp_path)
     (asked, *beside) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
     assert {v.gate.name: round(v.threshold, 3) for v in beside} == {
         f"claimed epsilon {epsilon:.4g}{whose} is not contradicted": epsilon

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from audited import quick
 from scipy import stats
 from torch import Tensor
 
@@ -28,6 +29,8 @@ from vflsec.epsilon.named_noise import NoiseWitness
 from vflsec.epsilon.one_run_bound import Fault, Heard, combine, find_least_noise
 from vflsec.specs import CellSpec, DefenseSpec
 from vflsec.testing import small_task
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 GAUSSIAN: dict[str, Any] = {"clip": 0.05, "distribution": "gaussian"}
 SHAPE = {"epochs": 3, "patience": 0, "lr": 0.01, "hidden": [8], "cut": 4}
@@ -73,16 +76,7 @@ def test_the_audit_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, times: float, verdict: str
 ) -> None:
     quieten(monkeypatch, Noise, times)
-    made = run_audit(
-        {
-            "data": {"name": "leaky"},
-            "algorithm": {"name": "splitnn", "epochs": 3},
-            "defense": [{"name": "noise", "strength": [2.0], **GAUSSIAN}],
-            "attack": [{"name": "norm", "known_rows": 0}],
-            "audit": {"seeds": 3, "references": [], "positive_control": False},
-        },
-        tmp_path,
-    )
+    made = run_audit(quick({"name": "noise", "strength": [2.0], **GAUSSIAN}), tmp_path)
     (found,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]
     assert found.verdict == verdict
     assert found.value is not None

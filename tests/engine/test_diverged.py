@@ -18,6 +18,8 @@ from vflsec.engine import tune_search as module
 from vflsec.engine.run import run_audit
 from vflsec.epsilon.inserted_rows import _evidence, _Look
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 DIVERGED = "the training diverged: its numbers are not finite"
 SMALL = {"rows": 200, "test_rows": 100, "validation_rows": 50, "d_passive": 10, "d_active": 4}
 

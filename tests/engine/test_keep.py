@@ -31,6 +31,8 @@ from vflsec.storage.view_folder import views_bytes
 from vflsec.train import cohort
 from vflsec.train.view_reader import _unpack, find_insufficient, read_about
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 SMALL: dict[str, Any] = {
     "data": [{"name": "breast_cancer"}],
     "algorithm": [{"name": "splitnn", "epochs": 2}],

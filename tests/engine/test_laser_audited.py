@@ -22,6 +22,8 @@ from vflsec.data.sets.imitation import Imitation
 from vflsec.engine.run import run_audit
 from vflsec.train.loop import compute_auc, predict, run_phases
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 SEEDS = [0, 1, 2]
 GONE = ("passive",)
 

@@ -18,6 +18,8 @@ from vflsec.measure import attack
 from vflsec.measure.controls import Control
 from vflsec.specs import AttackSpec
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 SCENARIO: dict[str, Any] = {
     "data": [{"name": "control_gaussian", "params": {"rows": 300, "test_rows": 100}}],
     "algorithm": [{"name": "splitnn", "hidden": [8], "cut": 4, "epochs": 1}],

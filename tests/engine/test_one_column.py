@@ -17,6 +17,8 @@ from vflsec.cli import main
 from vflsec.core.federation import Federation
 from vflsec.plugins import registry
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 SCENARIO = """name = "case"
 [data]
 files = { bank = "bank.csv", shop = "shop.csv" }
@@ -39,7 +41,7 @@ adversary = "bank"
 aux_rows = 100
 column = "*"
 [audit]
-seeds = 4
+seeds = 3
 references = []
 positive_control = false
 canaries = false
@@ -67,8 +69,8 @@ def test_one_column_of_twelve_that_is_told_fails_the_gate_that_asks(
     told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     g = np.random.default_rng(0)
-    own, theirs = g.standard_normal((2000, 3)), g.standard_normal((2000, 12))
-    y = (own[:, 0] + theirs[:, 0] + g.standard_normal(2000) > 0).astype(int)
+    own, theirs = g.standard_normal((1200, 3)), g.standard_normal((1200, 12))
+    y = (own[:, 0] + theirs[:, 0] + g.standard_normal(1200) > 0).astype(int)
     pd.DataFrame(own).add_prefix("a").assign(y=y).to_csv(tmp_path / "bank.csv", index_label="id")
     pd.DataFrame(theirs).add_prefix("b").to_csv(tmp_path / "shop.csv", index_label="id")
     noise = type(registry.defenses.create("embedding_noise", {}))

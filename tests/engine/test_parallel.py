@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +27,9 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.estimate import compute_weight
 from vflsec.plan.values import Work
 from vflsec.plugins.loading import attempt_call
-from vflsec.report import exports
 from vflsec.storage.store import Store
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 
 class Died(Exception):
@@ -72,16 +72,6 @@ class Threads(worker_pools.Pool):
 def audit(out: Path, trainer: Any = None, **how: Any) -> Audit:
     given = tomllib.loads(SCENARIO)
     return vflsec.run_audit(given, out, device="cpu", backend=backend(trainer or Trainer()), **how)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def plain_reports() -> Iterator[None]:
-    """One small file in place of the reports, which take longest here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            exports, "write_reports", lambda to, _: (to / "junit.xml").write_text("vflsec")
-        )
-        yield
 
 
 @pytest.fixture

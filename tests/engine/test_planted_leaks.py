@@ -91,6 +91,32 @@ def test_one_epoch_in_order_fails_the_gate(tmp_path: Path, monkeypatch: pytest.M
     assert verdict["value"] > 0.15
 
 
+SUMMED = """batch_size = 48
+hidden = []
+top = []
+linear_top = false
+aggregation = "sum"
+"""
+
+
+@pytest.mark.parametrize(
+    ("attack", "strength", "settings"), sampled([("lea", 12, ""), ("batch_inference", 2, SUMMED)])
+)
+def test_noise_that_hid_the_labels_of_one_epoch_fails_the_gate(
+    attack: str, strength: int, settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gates that passed on attacks of one epoch: what all of them tell together fails."""
+    y, rng = np.random.default_rng(0).permutation(1000) % 2, np.random.default_rng(3)
+    theirs, own = rng.standard_normal((1000, 8)), rng.standard_normal((1000, 3))
+    pd.DataFrame(theirs).add_prefix("b").to_csv(tmp_path / "shop.csv", index_label="id")
+    own = pd.DataFrame(own + (y - 0.5)[:, None]).add_prefix("a").assign(y=y)
+    own.to_csv(tmp_path / "clinic.csv", index_label="id")
+    monkeypatch.setattr(f"{__name__}.HEAD", HEAD.replace("batch_size = 50\n", settings))
+    (verdict,) = summary_of(tmp_path, f'[[attack]]\nname = "{attack}"\n', noise=strength)["gates"]
+    assert (verdict["verdict"], verdict["attack"]) == ("FAIL", attack)
+    assert verdict["value"] > 0.12
+
+
 def quantity(folder: Path, rows: int = 600) -> None:
     tables(folder, np.random.default_rng(0).standard_normal(rows), lift=0.0)
 

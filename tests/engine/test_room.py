@@ -35,6 +35,8 @@ from vflsec.train.cohort import Training
 from vflsec.train.device import in_turn, pick_device
 from vflsec.train.view_writer import Keep
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 SCENARIO: dict[str, Any] = {
     "data": [{"name": "control_gaussian", "params": {"rows": 300, "test_rows": 100}}],
     "algorithm": [{"name": "splitnn", "hidden": [8], "cut": 4, "epochs": 1}],

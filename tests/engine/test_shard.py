@@ -26,10 +26,11 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.shard import Shard, divide_groups
 from vflsec.errors import ConfigError
 from vflsec.plan.estimate import compute_weight
-from vflsec.report import exports
 from vflsec.specs import Measure
 from vflsec.storage.results_folder import OUR_FILES, REPORTS
 from vflsec.storage.store import Store, _lasting
+
+pytestmark = pytest.mark.usefixtures("no_reports")
 
 GATE = {"metric": "utility", "min": 0.01, "algorithm": "splitnn"}
 
@@ -63,16 +64,6 @@ def resealed(folder: Path) -> Iterator[sqlite3.Connection]:
     with Store(folder) as store:
         for pair in store._rows("select cell, attack_key from done"):
             store._seal("done {} {}".format(*pair), _lasting(store._rows(query, pair)))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def plain_reports() -> Iterator[None]:
-    """One small file in place of the reports, which take longest here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            exports, "write_reports", lambda to, _: (to / "junit.xml").write_text("vflsec")
-        )
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,8 @@ from vflsec.plan.strong import SEEDS, WORLDS, list_alternatives
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 
+pytestmark = pytest.mark.usefixtures("no_reports")
+
 SECTIONS: dict[str, Any] = {
     "name": "case",
     "data": {"name": "digits"},
@@ -41,12 +43,6 @@ SECTIONS: dict[str, Any] = {
     "attack": [{"name": "norm"}, {"name": "direction"}],
     "audit": {"seeds": 3, "references": [], "attacker": "strong"},
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages and their figures take most of the time of an audit that trains nothing."""
-    monkeypatch.setattr("vflsec.report.exports.write_reports", lambda *_: None)
 
 
 def table(labels: np.ndarray) -> Source:
