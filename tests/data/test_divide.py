@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,13 @@ def test_a_draw_is_one_division_for_all_seeds(path: Path) -> None:
     assert columns(one) == columns(again) != columns(other)
     assert one.digest == again.digest != other.digest
     written = {"file": path.name, "label": "y", "split": "side", "columns": columns(one)}
-    assert load_source(written, 0, path.parent).digest == one.digest  # as if they were listed
+    listed = load_source(written, 0, path.parent)
+    assert listed.digest == one.digest  # as if they were listed
+    (note,) = set(one.facts["notes"]) - set(listed.facts["notes"])
+    shares = [float(x) for x in re.findall(r"with (\d\.\d+)", note)]
+    assert sum(shares) == pytest.approx(1.0, abs=1e-3)
+    counts = [int(x) for x in re.findall(r"(\d+) columns with", note)]
+    assert counts == [len(c) for c in columns(one).values()]
 
 
 @pytest.mark.parametrize("divide", [{"importance": 0.4}, {"correlation": 0.5}])

@@ -321,11 +321,3 @@ def test_init_says_the_unit_and_writes_numeric(
     assert load_scenario(out).root.data[0].numeric == ["salary"]
     assert main.main(["check", str(out)]) == 0
     assert "invoice_eur (EUR)" in capsys.readouterr().out
-
-
-def test_plain_tables_keep_their_identity(tmp_path: Path) -> None:
-    """Results of before are known by it: it may not change where nothing is read otherwise."""
-    path = tmp_path / "t.csv"
-    path.write_text("x,z,y\n" + "".join(f"{i * 3 % 7},{i % 5},{i % 2}\n" for i in range(40)))
-    source = load_tables(path, TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}))
-    assert source.digest.startswith("721ec3f3f321208089108ab3")
