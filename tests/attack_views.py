@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -121,6 +122,22 @@ def make_view(
         prior=torch.bincount(y[:train], minlength=classes).double() / train,
         aux=aux,
     )
+
+
+def passed(view: View, table: Table) -> View:
+    """The view of one who received these gradients, and nothing else."""
+    found = {("received", "gradient", "all", PARTY): table}
+    return replace(view, tables=MappingProxyType(found))
+
+
+def visited(parts: Sequence[Tensor], y: Tensor, known: int, batch: int = 64) -> View:
+    """Dense random gradients of rows that come in this order, a list an epoch, in batches."""
+    rows = torch.cat(list(parts))
+    sizes = [len(b) for p in parts for b in p.split(batch)]
+    step = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    epoch = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor([len(p) for p in parts]))
+    table = Table(torch.randn(len(rows), 4, generator=rng(9)), rows, epoch, step)
+    return passed(make_view(y, known=known), table)
 
 
 def rng(seed: int = 0) -> torch.Generator:

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, feature_view, measure, r2, rng, with_shared_noise
+from cohorts import cohort
 from sampled import sampled
 from sklearn.metrics import roc_auc_score
 
 from vflsec.core.attack import describe_scoring
 from vflsec.core.guess import Guess
 from vflsec.core.view import Schema, View
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.measure.controls import controls_for
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 from vflsec.testing import small_task
 
 
@@ -27,12 +27,17 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=rng(seed), dtype=torch.float64)
 
 
+def side(view: View, x: torch.Tensor) -> tuple[Guess, float]:
+    """The answer about the second column of x (n, d), and the share of rows on the right side."""
+    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
+    return guess, float((guess.scores.argmax(1) == (x[guess.rows, 1] > 0).numpy()).mean())
+
+
 def test_an_embedding_that_holds_the_column_gives_it_away() -> None:
     x = normal(400, 3)
     view = feature_view(normal(400, 2, seed=1), x, x @ normal(3, 5, seed=2), aux=80)
-    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
-    truth = (x[guess.rows, 1] > 0).long().numpy()
-    assert (guess.scores.argmax(1) == truth).mean() > 0.93
+    _, right = side(view, x)
+    assert right > 0.93
 
 
 def test_categories_are_classes() -> None:
@@ -75,9 +80,8 @@ def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
     else:
         epochs = [plain + 3 * noise for noise in epochs]
     view = feature_view(normal(500, 2, seed=1), x, epochs, aux=80)
-    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
-    truth = (x[guess.rows, 1] > 0).long().numpy()
-    assert (guess.scores.argmax(1) == truth).mean() > (0.9 if told == "first" else 0.77)
+    _, right = side(view, x)
+    assert right > (0.9 if told == "first" else 0.77)
     share = registry.attacks.create("property", {"column": "v1"}).infer(view, rng())
     assert share.notes["lambda"] > 0.6
     decoded = registry.attacks.create("embedding_inversion", {}).infer(view, rng())
@@ -91,9 +95,7 @@ def test_noise_that_rows_share_hides_nothing(whose: str) -> None:
     x = normal(640, 3)
     epochs = with_shared_noise(x @ normal(3, 6, seed=2), whose)
     view = feature_view(normal(640, 2, seed=1), x, epochs, aux=80, shuffled=True)
-    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
-    truth = (x[guess.rows, 1] > 0).long().numpy()
-    right = (guess.scores.argmax(1) == truth).mean()
+    guess, right = side(view, x)
     share = registry.attacks.create("property", {"column": "v1"}).infer(view, rng())
     decoded = r2(registry.attacks.create("embedding_inversion", {}).infer(view, rng()), x)
     if whose == "row":  # as it should be drawn
@@ -120,9 +122,7 @@ def test_noise_that_is_remembered_for_each_row_is_gone_from_the_change(
     more = {"": 1.0, "all": 3.0, "rows": 2 + normal(640, 1, seed=8).abs()}[grows]
     epochs = [plain[0] + noise, plain[1] + more * noise]
     view = feature_view(normal(640, 2, seed=1), x, epochs, aux=80)
-    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
-    truth = (x[guess.rows, 1] > 0).long().numpy()
-    right = (guess.scores.argmax(1) == truth).mean()
+    guess, right = side(view, x)
     decoded = r2(registry.attacks.create("embedding_inversion", {}).infer(view, rng()), x)
     if planted:
         assert guess.notes["variant"].endswith(", change")
@@ -182,9 +182,7 @@ def test_a_factor_drawn_for_each_row_hides_little(factor: str) -> None:
     if factor == "row":
         epochs = [normal(900, 6, seed=7)]  # nothing of the columns is left
     view = feature_view(normal(900, 2, seed=1), x, epochs, aux=100)
-    guess = registry.attacks.create("attribute", {"column": "v1"}).infer(view, rng())
-    truth = (x[guess.rows, 1] > 0).long().numpy()
-    right = (guess.scores.argmax(1) == truth).mean()
+    _, right = side(view, x)
     decoded = r2(registry.attacks.create("embedding_inversion", {}).infer(view, rng()), x)
     if factor == "row":
         assert abs(right - 0.5) < 4 * (0.25 / 800) ** 0.5
@@ -307,10 +305,9 @@ def test_what_cannot_be_asked_of_a_column_is_said() -> None:
 @pytest.mark.parametrize(("victim", "whose"), [("", "passive1"), ("passive2", "passive2")])
 def test_of_several_parties_it_is_said_whose_column_it_was(victim: str, whose: str) -> None:
     """What it found of the first one's was called a column of both."""
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 8})
     asked = AttackSpec("attribute", {}, ("active",), aux_rows=60, victim=victim)
     tasks = {0: small_task(0, n=400, widths=(4, 3, 5))}
-    (result,) = run_cohort([cell], [asked], tasks, device="cpu", main=False)
+    (result,) = cohort(asked, tasks, epochs=2, cut=8)
     assert {m.victim for m in result.measures} == {whose}
     assert {m.notes["victim"] for m in result.measures if m.notes} == {whose}
     assert result.facts["columns"] == {"active": 4, "passive1": 3, "passive2": 5}
@@ -403,15 +400,14 @@ def test_whichever_rests_on_auxiliary_rows_alone() -> None:
 
 def test_whichever_is_judged_as_the_question_that_it_chose() -> None:
     tasks = {s: small_task(s, n=400) for s in (0, 1)}
-    cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8}, seed=s) for s in tasks]
     spec = AttackSpec("attribute", {"column": "*"}, ("active",), aux_rows=60)
-    for result in run_cohort(cells, [spec], tasks, device="cpu", main=False):
+    for result in cohort(spec, tasks, epochs=4, cut=8):
         (auc,) = [m for m in result.measures if m.metric == "auc"]
         column, ask, category = auc.notes["question"]
         same = {k: v for k, v in (("column", column), ("ask", ask), ("category", category)) if v}
         by_name = AttackSpec("attribute", same, ("active",), aux_rows=60)
-        cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8}, seed=result.spec.seed)
-        (other,) = run_cohort([cell], [by_name], tasks, device="cpu", main=False)
+        seed = result.spec.seed
+        (other,) = cohort(by_name, {seed: tasks[seed]}, epochs=4, cut=8)
         (named,) = [m for m in other.measures if m.metric == "auc"]
         assert (auc.value, auc.n, auc.chance) == (named.value, named.n, named.chance)
         shared = {name: auc.controls[name] for name in named.controls}

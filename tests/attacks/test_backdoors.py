@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cohorts import cohort
 
 from vflsec.audit.leakage import make_records, results_frame
-from vflsec.engine.cohort import run_cohort
-from vflsec.specs import AttackSpec, CellResult, CellSpec
+from vflsec.specs import AttackSpec, CellResult
 from vflsec.testing import small_task
 
 TASKS = {s: small_task(s, n=600, signal=2.0) for s in (0, 1)}
 
 
 def run(name: str, params: dict[str, Any], **spec: Any) -> list[CellResult]:
-    cells = [
-        CellSpec({"name": "s"}, "splitnn", {"epochs": 12, "batch_size": 32}, seed=s) for s in TASKS
-    ]
     attack = AttackSpec(name, params, ("passive1",), **spec)
-    return run_cohort(cells, [attack], TASKS, device="cpu", main=False)
+    return cohort(attack, TASKS, epochs=12, batch_size=32)
 
 
 @pytest.mark.parametrize(

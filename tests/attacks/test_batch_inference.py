@@ -26,6 +26,12 @@ def bli(**params: object) -> Attack:
     return registry.attacks.create("batch_inference", params)
 
 
+def with_steps(view: View, updates: Sequence[Update], factor: float = 1.0) -> View:
+    """The view with these steps, their gradients times a factor."""
+    steps = [replace(u, gradients={k: factor * g for k, g in u.gradients.items()}) for u in updates]
+    return replace(view, updates=MappingProxyType({PARTY: steps}))
+
+
 def bottom_of(columns: int, hidden: int, classes: int) -> nn.Sequential:
     """What maps own columns to logits, linear without `hidden`."""
     torch.manual_seed(0)
@@ -59,7 +65,7 @@ def one_step(
             )
         )  # fmt: skip
     view = make_view(y, columns=x, bottom=bottom, batch=batch)
-    return replace(view, updates=MappingProxyType({PARTY: updates})), y
+    return with_steps(view, updates), y
 
 
 @pytest.mark.parametrize(("batch", "columns", "classes"), [(16, 32, 10), (32, 32, 2), (1, 4, 3)])
@@ -78,7 +84,7 @@ def test_trained_twice_on_labels_in_stages_each_row_is_guessed_once_by_its_last_
     (update,) = view.updates[PARTY]
     flipped = {k: -g for k, g in update.gradients.items()}  # of the other class, for two classes
     before = replace(update, gradients=flipped)
-    twice = replace(view, updates=MappingProxyType({PARTY: (before, update)}))
+    twice = with_steps(view, (before, update))
     once, guess = bli().infer(view, rng()), bli().infer(twice, rng())
     assert np.array_equal(guess.rows, once.rows)
     assert np.array_equal(guess.scores, once.scores)
@@ -110,11 +116,7 @@ def test_the_search_finds_what_is_underdetermined_better_than_chance() -> None:
 def test_an_unknown_factor_hides_no_label(method: str, factor: float) -> None:
     """Taken as 1 / b the search fell from an AUC of 0.90 to 0.63 at 1e-3 and below."""
     view, y = one_step(24, 8, 2, hidden=6, batches=2)
-    updates = [
-        replace(u, gradients={k: factor * g for k, g in u.gradients.items()})
-        for u in view.updates[PARTY]
-    ]
-    other = replace(view, updates=MappingProxyType({PARTY: updates}))
+    other = with_steps(view, view.updates[PARTY], factor)
     told, scaled = (bli(method=method, steps=150).infer(v, rng()) for v in (view, other))
     assert measure(scaled, y) > max(measure(told, y) - 0.05, 0.7)
 
@@ -267,12 +269,12 @@ def epochs_of(
                 )
             )  # fmt: skip
     view = make_view(y, columns=x, bottom=bottom, batch=batch)
-    return replace(view, updates=MappingProxyType({PARTY: updates})), y
+    return with_steps(view, updates), y
 
 
 def first_epochs(view: View, epochs: int) -> View:
     kept = [u for u in view.updates[PARTY] if u.epoch < epochs]
-    return replace(view, updates=MappingProxyType({PARTY: kept}))
+    return with_steps(view, kept)
 
 
 def test_equations_of_ten_epochs_determine_what_those_of_one_do_not() -> None:
@@ -300,18 +302,14 @@ def test_an_epoch_without_noise_is_heard_among_loud_ones(quiet: int, hidden: int
     loud[quiet] = 0.0
     view, y = epochs_of(30, loud, hidden=hidden)
     only = [replace(u, epoch=0) for u in view.updates[PARTY] if u.epoch == quiet]
-    alone = bli().infer(replace(view, updates=MappingProxyType({PARTY: only})), rng())
+    alone = bli().infer(with_steps(view, only), rng())
     assert measure(bli().infer(view, rng()), y) > measure(alone, y) - 0.03
 
 
 @pytest.mark.parametrize("factor", sampled([1e-6, 1e6]))
 def test_a_factor_of_all_epochs_hides_no_label(factor: float) -> None:
     view, y = epochs_of(48, [0.0] * 10)
-    updates = [
-        replace(u, gradients={k: factor * g for k, g in u.gradients.items()})
-        for u in view.updates[PARTY]
-    ]
-    other = replace(view, updates=MappingProxyType({PARTY: updates}))
+    other = with_steps(view, view.updates[PARTY], factor)
     assert measure(bli().infer(other, rng()), y) > 0.92
 
 
@@ -337,7 +335,7 @@ def test_of_several_epochs_too_the_last_stage_counts() -> None:
     flipped = [
         replace(u, gradients={k: -g for k, g in u.gradients.items()}) for u in steps
     ]  # of the other class, for two classes
-    twice = replace(view, updates=MappingProxyType({PARTY: [*flipped, *steps]}))
+    twice = with_steps(view, [*flipped, *steps])
     once, guess = bli().infer(view, rng()), bli().infer(twice, rng())
     assert np.array_equal(guess.rows, once.rows)
     assert guess.scores == pytest.approx(once.scores)
@@ -355,7 +353,7 @@ def test_rows_that_come_twice_are_guessed_once() -> None:
         steps[0], epoch=3, step=9999, rows=steps[0].rows.repeat(2)
     )  # its gradient is the mean over its rows, twice each
     twice = [*steps[:at], *again, *late, doubled]
-    guess = bli().infer(replace(view, updates=MappingProxyType({PARTY: twice})), rng())
+    guess = bli().infer(with_steps(view, twice), rng())
     assert guess.rows.tolist() == list(range(300))
     assert measure(guess, y) > 0.99
 
@@ -373,10 +371,7 @@ def test_an_answer_the_wrong_way_round_is_turned_where_a_row_is_known(
 ) -> None:
     """What is left of a loss that a penalty outweighs, or of labels that are swapped."""
     view, y = epochs_of(16, [0.0] * epochs, hidden=32)
-    updates = [
-        replace(u, gradients={k: -g for k, g in u.gradients.items()}) for u in view.updates[PARTY]
-    ]
-    turned = replace(view, updates=MappingProxyType({PARTY: updates}))
+    turned = with_steps(view, view.updates[PARTY], -1.0)
     assert measure(bli().infer(turned, rng()), y) < 0.05
     guess = bli().infer(granted(turned, y, known), rng())
     assert measure(guess, y) > 0.95

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 from attack_views import PARTY, iso, make_view, rng, tables
+from cohorts import cohort
 from torch import nn
 
 from vflsec.core.view import Table
-from vflsec.engine.cohort import run_cohort
 from vflsec.inference.adversary_model import Joint
 from vflsec.nn.replicas import Replicas
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Measure
+from vflsec.specs import AttackSpec, CellResult, DefenseSpec, Measure
 from vflsec.testing import small_stack, small_task, train
 
 
@@ -35,7 +35,6 @@ def test_a_coalition_knows_more_than_its_members_and_so_does_its_control() -> No
         task = small_task(s, n=500, widths=(3, 4, 4))
         y = (task.x["passive1"][:, 0] + task.x["passive2"][:, 0] > 0).long()
         tasks[s] = replace(task, y=y)
-    cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 10, "cut": 4}, seed=s) for s in tasks]
     members = [("passive1",), ("passive2",), ("passive1", "passive2")]
     attacks = [
         AttackSpec("model_completion", {"variants": ("logistic", "finetune")}, m, known_rows=40)
@@ -43,7 +42,7 @@ def test_a_coalition_knows_more_than_its_members_and_so_does_its_control() -> No
     ]
     attacks += [AttackSpec("direction", {"positives": 2}, m) for m in members]
     gains, control_gains = [], []
-    for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
+    for result in cohort(attacks, tasks, epochs=10, cut=4):
         assert {m.status for m in result.measures} == {"ok"}
         both = auc(result, "passive1+passive2", "test", "model")
         alone = [auc(result, p, "test", "model") for (p,) in members[:2]]
@@ -104,15 +103,9 @@ def test_folding_all_messages_gives_the_other_forms() -> None:
 
 def test_the_curve_over_epochs_ends_at_the_figure_and_rises_under_noise() -> None:
     tasks = {s: small_task(s, n=500, positive_rate=0.2) for s in (0, 1)}
-    cells = [
-        CellSpec(
-            {"name": "s"}, "splitnn", {"epochs": 8, "patience": 0, "cut": 4},
-            (DefenseSpec("iso", strength=2.0),), seed=s,
-        )
-        for s in tasks
-    ]  # fmt: skip
     spec = AttackSpec("direction", {"positives": 3}, ("passive1",), over_time=True)
-    for result in run_cohort(cells, [spec], tasks, device="cpu", main=False):
+    iso = [DefenseSpec("iso", strength=2.0)]
+    for result in cohort(spec, tasks, iso, epochs=8, patience=0, cut=4):
         curve = {m.phase: m for m in result.measures if m.metric == "auc" and m.split == "train"}
         assert list(curve) == ["train", *(f"train@{e}" for e in range(8))]
         assert [curve[f"train@{e}"].notes["epoch"] for e in range(8)] == list(range(8))
@@ -122,10 +115,7 @@ def test_the_curve_over_epochs_ends_at_the_figure_and_rises_under_noise() -> Non
 
 
 def test_attacks_on_the_trained_model_have_no_curve() -> None:
-    tasks = {0: small_task(0)}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2})
-    spec = AttackSpec("spectral", {}, ("passive1",), over_time=True)
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    (result,) = cohort(AttackSpec("spectral", {}, ("passive1",), over_time=True), epochs=2)
     assert {m.phase for m in result.measures} == {"train"}
 
 

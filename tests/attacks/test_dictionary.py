@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, make_view, measure, rng
+from attack_views import PARTY, make_view, measure, rng, visited
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -18,7 +18,7 @@ from torch import Tensor
 from vflsec.audit.scoring import orient
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Truth
-from vflsec.core.view import Known, Table, View
+from vflsec.core.view import Known, View
 from vflsec.errors import ThreatModelError
 from vflsec.inference.batch_order import compute_gap_chance
 from vflsec.plugins import registry
@@ -100,17 +100,6 @@ def test_a_remainder_under_noise_on_embeddings_is_told_by_their_receiver() -> No
         attack().infer(view, rng())
 
 
-def arranged(parts: Sequence[Tensor], y: Tensor, known: int, batch: int = 50) -> View:
-    """Noise for rows that come in this order, a list an epoch, in batches."""
-    rows, draw = torch.cat(list(parts)), rng(9)
-    sizes = [len(b) for p in parts for b in p.split(batch)]
-    step = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    epoch = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor([len(p) for p in parts]))
-    table = Table(torch.randn(len(rows), 4, generator=draw), rows, epoch, step)
-    found = MappingProxyType({("received", "gradient", "all", PARTY): table})
-    return replace(make_view(y, known=known), tables=found)
-
-
 def shuffled(rows: Tensor, seed: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=rng(seed))]
 
@@ -121,7 +110,7 @@ def test_classes_at_odd_and_even_places_of_a_batch_are_told_apart() -> None:
     ones, none = ((y == c).nonzero().squeeze(1) for c in (1, 0))
     parts = [torch.stack([shuffled(none, e), shuffled(ones, 50 + e)], dim=1).flatten()
              for e in range(6)]  # fmt: skip
-    view = arranged(parts, y, 20)
+    view = visited(parts, y, 20, 50)
     guess = attack().infer(view, rng())
     assert measure(guess, y, rows=view.targets["train"]) == 1.0
     assert guess.notes["best"] == "place"
@@ -131,7 +120,7 @@ def test_rows_that_come_twice_are_told() -> None:
     y = labels(400)
     ones = (y == 1).nonzero().squeeze(1)
     parts = [shuffled(torch.cat([torch.arange(400), ones]), e) for e in range(3)]
-    view = arranged(parts, y, 20)
+    view = visited(parts, y, 20, 50)
     guess = attack().infer(view, rng())
     assert measure(guess, y, rows=view.targets["train"]) == 1.0
     assert guess.notes["best"] == "visits"

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 from attack_views import iso, make_view, measure, rng
+from cohorts import cohort
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Facts, Known
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 
 
 def direct(**params: object) -> Attack:
@@ -159,16 +159,11 @@ def test_confusing_soft_labels_of_a_trained_system_are_read_with_known_rows_only
     source = registry.datasets.create("control_gaussian", {"rows": 400})
     seeds = (0, 1)
     tasks = {s: make_task(source.load(s), s) for s in seeds}
-    params = {"epochs": 4, "patience": 0, "cut": 2, "top": (), "linear_top": False,
-              "aggregation": "sum"}  # fmt: skip
-    cells = [
-        CellSpec({"name": "control_gaussian"}, "splitnn", params,
-                 (DefenseSpec("coae", strength=0.1),), seed=s)
-        for s in seeds
-    ]  # fmt: skip
+    summed = {"cut": 2, "top": (), "linear_top": False, "aggregation": "sum"}
+    coae = [DefenseSpec("coae", strength=0.1)]
     passive = (tasks[0].passive[0],)
     attacks = [AttackSpec(attack, {}, passive, known_rows=k) for k in (0, 20)]
-    for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
+    for result in cohort(attacks, tasks, coae, epochs=4, patience=0, **summed):
         auc = [m.value if m.value is not None else -1 for m in result.measures if m.metric == "auc"]
         assert -1 < auc[0] < 0.02
         assert auc[1] > 0.98

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 from attack_views import binary_gradients, iso, make_view, measure, rng, same
+from cohorts import cohort
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Known
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 
 
 def direction(**params: object) -> Attack:
@@ -76,19 +76,13 @@ def test_on_a_recorded_run_under_iso_the_accumulating_attacker_wins() -> None:
     source = registry.datasets.create("leaky", {"rows": 600})
     seeds = (0, 1)
     tasks = {s: make_task(source.load(s), s) for s in seeds}
-    cells = [
-        CellSpec(
-            {"name": "leaky"}, "splitnn", {"epochs": 25, "patience": 0, "cut": 4, "top": (8,)},
-            (DefenseSpec("iso", strength=3.0),), seed=s,
-        )
-        for s in seeds
-    ]  # fmt: skip
+    iso3 = [DefenseSpec("iso", strength=3.0)]
     attacks = [
         AttackSpec("direction", {"positives": 3, "accumulate": a}, (tasks[0].passive[0],))
         for a in (True, False)
     ]
     gained = []
-    for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
+    for result in cohort(attacks, tasks, iso3, epochs=25, patience=0, cut=4, top=(8,)):
         auc = [m.value for m in result.measures if m.metric == "auc" and m.split == "train"]
         assert len(auc) == 2
         gained.append(auc[0] - auc[1])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, feature_view, r2, rng
+from cohorts import cohort
 from sampled import sampled
 
 from vflsec.audit.scoring import score_answer
@@ -16,11 +17,10 @@ from vflsec.audit.truth import choose_goal
 from vflsec.core.attack import Attack
 from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.guess import Guess
-from vflsec.engine.cohort import run_cohort
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control, feature_controls
 from vflsec.plugins import registry
-from vflsec.specs import NAMED, AttackSpec, CellSpec, DefenseSpec, Measure
+from vflsec.specs import NAMED, AttackSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
 
 
@@ -84,13 +84,12 @@ def test_a_control_that_repeats_its_rows_is_not_far_below_the_mean() -> None:
 
 def test_two_victims_stand_side_by_side_and_one_can_be_named() -> None:
     tasks = {0: small_task(0, n=400, widths=(4, 3, 5))}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 3, "cut": 8})
     specs = [
         AttackSpec("embedding_inversion", {"variants": ("linear",)}, ("active",), aux_rows=80),
         AttackSpec("embedding_inversion", {"variants": ("linear",)}, ("active",), aux_rows=80,
                    victim="passive2"),
     ]  # fmt: skip
-    (result,) = run_cohort([cell], specs, tasks, device="cpu", main=False)
+    (result,) = cohort(specs, tasks, epochs=3, cut=8)
     means = [m for m in result.measures if m.metric == "r2"]
     assert [m.notes["victim"] for m in means] == ["passive1+passive2", "passive2"]
     assert all(m.value is not None and m.value > 0.6 for m in result.measures)
@@ -179,13 +178,9 @@ def test_independent_columns_behind_noise_are_told_worse_than_by_their_means(see
 def test_defenses_of_embeddings_are_read_over_all_epochs(defense: str, strength: float) -> None:
     """Of the last epoch alone it was 0.08 and 0.32."""
     tasks = {s: small_task(s, n=600) for s in (0, 1)}
-    training = {"epochs": 10, "batch_size": 32}
-    on = (DefenseSpec(defense, {}, "", strength),)
-    cells = [CellSpec({"name": "s"}, "splitnn", training, on, seed=s) for s in tasks]
+    on = [DefenseSpec(defense, {}, "", strength)]
     spec = AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
-    values = [
-        r.measures[0].value for r in run_cohort(cells, [spec], tasks, device="cpu", main=False)
-    ]
+    values = [r.measures[0].value for r in cohort(spec, tasks, on, epochs=10, batch_size=32)]
     assert all(v is not None and v > (0.4 if strength < 1 else 0.7) for v in values), values
 
 
@@ -298,10 +293,8 @@ def test_rare_categories_do_not_hide_that_columns_are_told() -> None:
         schema = Schema(tuple(f"v{i}" for i in range(5)), (0, 0, 0, 0, 21), (5,))
         schemas = {**task.schema, PARTY: schema}
         tasks[seed] = replace(task, x={**task.x, PARTY: x}, schema=schemas)
-    training = {"epochs": 10, "batch_size": 32}
-    cells = [CellSpec({"name": "s"}, "splitnn", training, seed=seed) for seed in tasks]
     spec = AttackSpec("embedding_inversion", {}, ("active",), aux_rows=60)
-    found = run_cohort(cells, [spec], tasks, device="cpu", main=False)
+    found = cohort(spec, tasks, epochs=10, batch_size=32)
     gains = [advantage(m) for result in found for m in result.measures if m.metric == "r2"]
     assert len(gains) == 2
     assert min(gains) > 0.5

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, feature_view, r2, rng
+from cohorts import cohort
 
 from vflsec.core.attack import Attack
 from vflsec.core.message import Message
@@ -19,12 +20,11 @@ from vflsec.core.policy import Own
 from vflsec.core.rng import Streams
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.label import MultiLabel, Quantity
 from vflsec.measure.controls import feature_controls
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.worlds import train
 from vflsec.train.demand import Demand
@@ -264,9 +264,7 @@ def test_noise_on_embeddings_stops_half_and_one_replica_is_as_good_as_two() -> N
     spec = AttackSpec("fsha", {}, ("active",), aux_rows=100)
 
     def run(seeds: tuple[int, ...], *defenses: DefenseSpec) -> list[Any]:
-        cells = [CellSpec({"name": "s"}, "splitnn", settings, seed=s, defenses=defenses)
-                 for s in seeds]  # fmt: skip
-        found = run_cohort(cells, [spec], tasks, device="cpu", main=False)
+        found = cohort(spec, {s: tasks[s] for s in seeds}, defenses, **settings)
         best = [m for r in found for m in r.measures if m.metric == "r2_column"]
         assert [m.n for m in best] == [240] * len(seeds)
         return [m for r in found for m in r.measures if m.metric == "r2"]
@@ -308,10 +306,9 @@ def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
         AttackSpec("fsha", params, ("active",), aux_rows=60)
         for params in ({}, {"use": "critic", "labelled": False}, {"use": "critic"})
     ]
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 6}, seed=0)
     found = {}
     for spec in asked:
-        result = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)[-1]
+        result = cohort(spec, {0: task}, epochs=6)[-1]
         found[spec.label] = next(m for m in result.measures if m.metric in ("r2", ""))
     assert found["fsha"].value is not None
     assert found["fsha"].value > 0.3
@@ -324,10 +321,9 @@ def test_each_embedding_of_a_step_has_a_pilot_as_wide_as_it_is() -> None:
     internal error, and so did critics of messages with and without labels.
     """
     task = small_task(0, n=160, unaligned=80)
-    cell = CellSpec({"name": "s"}, "fedcvt", {"epochs": 5, "batch_size": 32}, seed=0)
     asked = [AttackSpec("fsha", p, ("active",), aux_rows=40) for p in ({}, {"use": "critic"})]
     for spec in asked:
-        result = run_cohort([cell], [spec], {0: task}, device="cpu", main=False)[-1]
+        result = cohort(spec, {0: task}, algorithm="fedcvt", epochs=5, batch_size=32)[-1]
         found = next(m for m in result.measures if m.metric in ("r2", ""))
         assert found.status == "ok"
         assert found.value is not None

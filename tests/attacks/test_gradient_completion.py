@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 from attack_views import make_view, measure, null_band, rng, same
+from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import View
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.inference.gradient_history import History, _evidence, em_scores, soft_logistic
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 
 
 def completion(**params: object) -> Attack:
@@ -303,13 +303,7 @@ def test_behind_defenses_it_at_least_equals_every_single_attack(
     )
     seeds = (0, 1)
     tasks = {s: make_task(source.load(s), s) for s in seeds}
-    cells = [
-        CellSpec(
-            {"name": "control_gaussian"}, "splitnn", {"epochs": 12, "patience": 0, "top": (16,)},
-            (DefenseSpec(defense, strength=strength),), seed=s,
-        )
-        for s in seeds
-    ]  # fmt: skip
+    on = [DefenseSpec(defense, strength=strength)]
     single: list[tuple[str, dict[str, Any]]] = [
         ("norm", {}), ("direction", {"positives": 5}), ("hints", {}), ("similarity", {}),
         ("spectral", {"on": "gradient"}), ("spectral", {}), ("similarity", {"on": "embedding"}),
@@ -320,7 +314,7 @@ def test_behind_defenses_it_at_least_equals_every_single_attack(
     named = [*single, *(("gradient_completion", f) for f in fused)]
     attacks = [AttackSpec(n, p, (tasks[0].passive[0],)) for n, p in named]
     found: dict[str, list[float]] = {a.label: [] for a in attacks}
-    for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
+    for result in cohort(attacks, tasks, on, epochs=12, patience=0, top=(16,)):
         for m in result.measures:
             if m.metric == "auc" and m.split == "train":
                 assert m.value is not None

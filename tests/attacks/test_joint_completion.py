@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, make_view, measure, rng, same, tables
+from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import Known, Table, View
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.inference import joint_features
 from vflsec.inference.joint_features import (
@@ -28,7 +28,7 @@ from vflsec.inference.joint_features import (
 )
 from vflsec.measure.controls import make_controls
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 from vflsec.testing import small_task
 
 
@@ -303,9 +303,8 @@ def test_parameters_that_are_aggregated_are_messages_of_no_row(
 ) -> None:
     """Of several shapes in one table they ended every audit of fedhssl with joint_completion."""
     settings = {"hidden": (8,), "cut": 8, "pretrain_iterations": 1}
-    cell = CellSpec({"name": "s"}, "fedhssl", settings)
     spec = AttackSpec(name, params, ("passive1",))
     tasks = {0: small_task(0, n=120, unaligned=20)}
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    (result,) = cohort(spec, tasks, algorithm="fedhssl", **settings)
     found = {m.status for m in result.measures if m.phase.startswith("pretrain")}
     assert found == {status}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
 
@@ -22,11 +23,10 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.rng import generator, numpy_generator
 from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
 from vflsec.epsilon.canaries import plant_labels
 from vflsec.errors import ConfigError, ThreatModelError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.train.cohort import reassigned_task
 from vflsec.train.views import make_view
 
@@ -221,11 +221,9 @@ def test_a_label_beside_others_is_scored_as_it_would_be_alone() -> None:
 
 
 def test_a_returned_prediction_of_a_label_is_as_good_as_the_main_task() -> None:
-    settings = {"epochs": 3, "returns_predictions": True}
     specs = [AttackSpec("output", {}, PASSIVE, known_rows=0, of_label=x) for x in LABELS]
-    (result,) = run_cohort(
-        [CellSpec({"name": "s"}, "splitnn", settings)], specs, tasks(1, rows=300), device="cpu"
-    )
+    of = tasks(1, rows=300)
+    (result,) = cohort(specs, of, main=True, epochs=3, returns_predictions=True)
     found = {m.attack: m.value for m in result.measures if m.attack and m.metric == "auc"}
     (main,) = [m for m in result.measures if (m.split, m.metric) == ("test", "macro_auc")]
     assert main.value is not None
@@ -271,9 +269,8 @@ def of_kind(dataset: str, rows: int) -> dict[int, Task]:
 @pytest.mark.parametrize("dataset", OTHER)
 @pytest.mark.parametrize("name", ["label_dp", "marvell", "mixup", "coae", "gradperturb"])
 def test_a_defense_of_classes_is_refused(name: str, dataset: str) -> None:
-    cells = [CellSpec({"name": "s"}, "splitnn", {}, (DefenseSpec(name, strength=0.1),))]
     with pytest.raises(ConfigError, match=OTHER[dataset]):
-        run_cohort(cells, [], of_kind(dataset, 100), device="cpu")
+        cohort([], of_kind(dataset, 100), [DefenseSpec(name, strength=0.1)])
 
 
 @pytest.mark.parametrize(
@@ -283,9 +280,8 @@ def test_a_defense_of_classes_is_refused(name: str, dataset: str) -> None:
 )  # fmt: skip
 def test_an_algorithm_of_classes_is_refused(name: str, dataset: str) -> None:
     said = f"{name}: the label must be a class, got '{OTHER[dataset]}"
-    cells = [CellSpec({"name": "s"}, name, {})]
     with pytest.raises(ConfigError, match=said):
-        run_cohort(cells, [], of_kind(dataset, 100), device="cpu")
+        cohort([], of_kind(dataset, 100), algorithm=name)
 
 
 @pytest.mark.parametrize(
@@ -300,17 +296,11 @@ def test_a_defense_of_messages_is_applied(name: str) -> None:
     kind: Any = registry.defenses.get(name)
     params = {"algorithm": "splitnn", **({} if kind.world.get("algorithm") else {"epochs": 2}),
               **kind.world}  # fmt: skip
-    where = params.pop("algorithm")
     found = []
-    for strength in (0.0, kind.trial[1]):
-        cells = [CellSpec({"name": "s"}, where, params, (DefenseSpec(name, strength=strength),))]
-        (result,) = run_cohort(cells, [], tasks(1, rows=100), device="cpu")
+    for on in ([], *([DefenseSpec(name, strength=x)] for x in (0.0, kind.trial[1]))):
+        (result,) = cohort([], tasks(1, rows=100), on, main=True, **params)
         found.append([m.value for m in result.measures if m.metric == "macro_auc"])
-    (bare,) = run_cohort(
-        [CellSpec({"name": "s"}, where, params)], [], tasks(1, rows=100), device="cpu"
-    )
-    assert found[0] == [m.value for m in bare.measures if m.metric == "macro_auc"]
-    assert found[1] != found[0]
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize("dataset", OTHER)
@@ -319,9 +309,7 @@ def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit(dataset: str) -
     alone = replace(made[0], parties=("active",))
     figures = []
     for name, given in (("local", made), ("splitnn", {0: alone})):
-        (result,) = run_cohort(
-            [CellSpec({"name": "s"}, name, {"epochs": 3})], [], given, device="cpu"
-        )
+        (result,) = cohort([], given, main=True, algorithm=name, epochs=3)
         figures.append([m.value for m in result.measures if m.metric.startswith(metrics)])
     assert figures[0] == figures[1]
     assert len(figures[0]) == 4
@@ -356,10 +344,10 @@ def test_a_reassigned_task_deals_labels_and_values_out_anew() -> None:
 
 def test_a_cell_does_not_depend_on_its_company() -> None:
     made = tasks(3, rows=100)
-    cells = [CellSpec({"name": "s"}, "fedbcd", {"epochs": 2}, seed=s) for s in made]
     specs = [replace(s, known_rows=0) for s in of_each("norm")]
-    together = run_cohort(cells, specs, made, device="cpu")
-    (alone,) = run_cohort(cells[2:], specs, made, device="cpu")
+    together, (alone,) = (
+        cohort(specs, of, main=True, algorithm="fedbcd", epochs=2) for of in (made, {2: made[2]})
+    )
     assert [m.value for m in alone.measures] == [m.value for m in together[2].measures]
 
 
@@ -413,10 +401,7 @@ def test_a_label_of_one_value_among_the_scored_rows_is_left_out_and_said() -> No
     assert values is not None
     changed = values.clone()
     changed[made[0].sets["test"], 1] = 0.0
-    (result,) = run_cohort(
-        [CellSpec({"name": "s"}, "splitnn", {"epochs": 2})], [],
-        {0: replace(made[0], values=changed)}, device="cpu",
-    )  # fmt: skip
+    (result,) = cohort([], {0: replace(made[0], values=changed)}, main=True, epochs=2)
     (m,) = [m for m in result.measures if (m.split, m.metric) == ("test", "macro_auc")]
     assert m.notes["left_out"] == ["b"]
     assert m.notes["auc"]["b"] is None

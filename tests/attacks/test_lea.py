@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 from attack_views import PARTY, iso, make_view, measure, rng
+from cohorts import cohort
 from torch import Tensor, nn
 
 from vflsec.core.attack import Attack
 from vflsec.core.view import View
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 
 
 def lea() -> Attack:
@@ -141,8 +141,6 @@ def test_in_an_audit_it_answers_with_a_grant_and_is_not_applicable_without() -> 
     source = registry.datasets.create("control_gaussian", size)
     seeds = (0, 1)
     tasks = {s: make_task(source.load(s), s) for s in seeds}
-    params = {"epochs": 2, "patience": 0, "top": ()}
-    cells = [CellSpec({"name": "control_gaussian"}, "splitnn", params, seed=s) for s in seeds]
     passive = (tasks[0].passive[0],)
     grants: dict[str, dict[str, Any]] = {
         "rows": {"known_rows": 4},
@@ -151,7 +149,7 @@ def test_in_an_audit_it_answers_with_a_grant_and_is_not_applicable_without() -> 
     }
     for grant, given in grants.items():
         attacks = [AttackSpec("lea", {}, passive, **given)]
-        for result in run_cohort(cells, attacks, tasks, device="cpu", main=False):
+        for result in cohort(attacks, tasks, epochs=2, patience=0, top=()):
             (one,) = [m for m in result.measures if m.metric in ("auc", "")]
             if grant == "none":
                 assert (one.status, one.value) == ("not-applicable", None)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 from attack_views import PARTY, make_view, measure, rng
+from cohorts import cohort
 from scipy.stats import norm
 
 from vflsec.core.view import Table
-from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 from vflsec.testing import small_task
+
+OUTPUT = AttackSpec("output", {}, ("passive1",))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_its_figures_are_those_of_the_main_task(classes: int) -> None:
     """With two classes accuracy is left out: an attack decides by a quota, the main task at 1/2."""
     tasks = {0: small_task(0, classes=classes)}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 5, "returns_predictions": True})
-    (result,) = run_cohort([cell], [AttackSpec("output", {}, ("passive1",))], tasks, device="cpu")
+    (result,) = cohort(OUTPUT, tasks, main=True, epochs=5, returns_predictions=True)
     found = {(m.attack, m.metric): m for m in result.measures if m.split == "test"}
     for metric in ("auc", "accuracy")[: classes - 1]:
         assert found["output", metric].value == pytest.approx(found["", metric].value, abs=1e-6)
@@ -29,10 +30,7 @@ def test_its_figures_are_those_of_the_main_task(classes: int) -> None:
 
 
 def test_it_runs_where_the_main_task_is_left_out() -> None:
-    tasks = {0: small_task(0)}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "returns_predictions": True})
-    spec = AttackSpec("output", {}, ("passive1",))
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    (result,) = cohort(OUTPUT, epochs=2, returns_predictions=True)
     assert {m.attack for m in result.measures} == {"output"}
     assert {m.status for m in result.measures} == {"ok"}
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from attack_views import feature_view, rng
+from cohorts import cohort
 
 from vflsec.attacks.property import Property
 from vflsec.audit.truth import choose_goal
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.inference.attribute_share import combine_estimates
 from vflsec.measure.controls import guess_shares
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 from vflsec.testing import small_task
 
 
@@ -80,9 +80,8 @@ def test_what_it_needs() -> None:
 
 def test_in_a_cohort_it_is_scored_by_the_error_of_the_share_beside_the_survey() -> None:
     tasks = {0: small_task(0, n=600)}
-    cell = CellSpec({"name": "s"}, "splitnn", {"epochs": 4, "cut": 8})
     spec = AttackSpec("property", {}, ("active",), aux_rows=40)
-    (result,) = run_cohort([cell], [spec], tasks, device="cpu", main=False)
+    (result,) = cohort(spec, tasks, epochs=4, cut=8)
     (one,) = result.measures
     assert (one.metric, one.target, one.status) == ("share_error", "property", "ok")
     goal = choose_goal(Property(), spec, tasks[0])

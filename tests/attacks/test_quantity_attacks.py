@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 from attack_views import rng
+from cohorts import cohort
 
 from vflsec.audit.metrics import score
 from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.core.view import Facts, Known, Schema, Table, View
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 
 PASSIVE = ("passive",)
 NAMES = ("residual", "value_completion", "message_completion")
@@ -32,10 +32,9 @@ def tasks(seeds: int, rows: int = 600, **options: object) -> dict[int, Task]:
 def audited(tasks: dict[int, Task], *names: str, strength: float = 0.0) -> dict[str, list[float]]:
     """Concordance of each attack on training rows by seed, and of its best control."""
     defense = (DefenseSpec("iso", strength=strength),)
-    cells = [CellSpec({"name": "q"}, "splitnn", {"epochs": 8}, defense, s) for s in tasks]
     specs = [AttackSpec(n, {}, PASSIVE) for n in names]
     found: dict[str, list[float]] = {n: [] for n in names} | {"control": [], "r2": []}
-    for result in run_cohort(cells, specs, tasks, device="cpu"):
+    for result in cohort(specs, tasks, defense, main=True, epochs=8):
         for m in result.measures:
             if m.split == "train" and m.metric == "concordance":
                 found[m.attack].append(m.value)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import make_view, measure, rng
+from cohorts import cohort
 from torch import Tensor
 
 from vflsec.api import infer, train
@@ -19,11 +20,10 @@ from vflsec.core.quantity_questions import answer_question, assign_turns, find_u
 from vflsec.core.task import Task
 from vflsec.core.view import Known, View
 from vflsec.data.prepare import make_task
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError
 from vflsec.measure.controls import controls_for
 from vflsec.plugins import registry
-from vflsec.specs import QUESTIONS, AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import QUESTIONS, AttackSpec, DefenseSpec
 from vflsec.train.views import draw_known_rows
 
 FAR, LARGEST, SMALLEST = QUESTIONS
@@ -153,10 +153,9 @@ def told(
 ) -> dict[str, list[tuple[float, float]]]:
     """AUC on training rows, and of the strongest control, by question and seed."""
     defense = (DefenseSpec("iso", strength=strength),)
-    cells = [CellSpec({"name": "q"}, "splitnn", {"epochs": epochs}, defense, s) for s in of]
     specs = [AttackSpec("message_completion", {}, ("passive",), of_label=q) for q in QUESTIONS]
     found: dict[str, list[tuple[float, float]]] = {q: [] for q in QUESTIONS}
-    for result in run_cohort(cells, specs, of, device="cpu"):
+    for result in cohort(specs, of, defense, main=True, epochs=epochs):
         for m in result.measures:
             if m.attack and m.metric == "auc":
                 question = m.attack.partition("=")[2].rstrip(")")

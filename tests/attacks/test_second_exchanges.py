@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
 
@@ -16,8 +17,7 @@ from vflsec.algorithms.splitnn import Exchange, SplitNN
 from vflsec.core.exchange_order import EXCHANGES, Step, exchange
 from vflsec.core.federation import Federation
 from vflsec.core.message import Message
-from vflsec.engine.cohort import run_cohort
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.specs import AttackSpec
 from vflsec.testing import small_task
 
 SEEDS = (0, 1)
@@ -31,11 +31,9 @@ ATTACKS: list[tuple[str, dict[str, Any], str]] = [
 
 def found(name: str, params: dict[str, Any], metric: str) -> float:
     tasks = {s: small_task(s, n=600, signal=2.0) for s in SEEDS}
-    training = {"epochs": 12, "batch_size": 32}
-    cells = [CellSpec({"name": "s"}, "splitnn", training, seed=s) for s in SEEDS]
-    attack = AttackSpec(name, params, ("passive1",))
     values = []
-    for result in run_cohort(cells, [attack], tasks, device="cpu", main=False):
+    attack = AttackSpec(name, params, ("passive1",))
+    for result in cohort(attack, tasks, epochs=12, batch_size=32):
         (value,) = [m.value for m in result.measures if m.metric == metric]
         assert value is not None
         values.append(value)
@@ -126,10 +124,8 @@ def test_columns_in_a_second_embedding_are_found(
 
     monkeypatch.setattr(SplitNN, "up", told)
     tasks = {s: small_task(s, n=600) for s in SEEDS}
-    training = {"epochs": 3, "batch_size": 32}
-    cells = [CellSpec({"name": "s"}, "splitnn", training, seed=s) for s in SEEDS]
     asked = AttackSpec(attack, {}, ("active",), aux_rows=60)
-    for result in run_cohort(cells, [asked], tasks, device="cpu", main=False):
+    for result in cohort(asked, tasks, epochs=3, batch_size=32):
         assert result.measures[0].value is not None
         assert result.measures[0].value > 0.95
         assert "unread" not in result.facts
@@ -173,10 +169,8 @@ REPLAYING: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
 
 def told_columns(name: str, params: dict[str, Any], grants: dict[str, Any]) -> list[Any]:
     tasks = {s: small_task(s, n=400) for s in SEEDS}
-    training = {"epochs": 2, "batch_size": 32}
-    cells = [CellSpec({"name": "s"}, "splitnn", training, seed=s) for s in SEEDS]
     asked = AttackSpec(name, params, ("active",), **grants)
-    return [r.measures[0] for r in run_cohort(cells, [asked], tasks, device="cpu", main=False)]
+    return [r.measures[0] for r in cohort(asked, tasks, epochs=2, batch_size=32)]
 
 
 @pytest.mark.parametrize(("name", "params", "grants", "tells"), sampled(REPLAYING))

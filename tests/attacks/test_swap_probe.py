@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 from attack_views import make_view, measure, null_band, rng
+from cohorts import cohort
 
 from vflsec.attacks.swap_probe import Swap, SwapProbe, donors
 from vflsec.core.message import Message
 from vflsec.core.policy import Own
 from vflsec.core.rng import Streams
 from vflsec.core.view import Known
-from vflsec.engine.cohort import run_cohort
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.testing import small_task
 
 EPOCHS = 7
@@ -85,11 +85,9 @@ def test_only_swapped_rows_change_and_nothing_is_learnt_from_them() -> None:
 
 def values(name: str, metric: str = "auc", classes: int = 2, defense: Any = ()) -> list[float]:
     tasks = {s: small_task(s, n=600, classes=classes) for s in (0, 1)}
-    train = {"epochs": 16, "batch_size": 32, "patience": 0}
-    cells = [CellSpec({"name": "s"}, "splitnn", train, defenses=defense, seed=s) for s in tasks]
     attack = AttackSpec(name, {}, ("passive1",))
     out = []
-    for result in run_cohort(cells, [attack], tasks, device="cpu", main=False):
+    for result in cohort(attack, tasks, defense, epochs=16, batch_size=32, patience=0):
         (found,) = [m.value for m in result.measures if m.metric == metric]
         assert found is not None
         out.append(found)

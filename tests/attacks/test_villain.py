@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from cohorts import cohort
 
 from vflsec.attacks.villain import Poison, Villain
 from vflsec.core.message import Message
@@ -14,10 +15,9 @@ from vflsec.core.policy import Own
 from vflsec.core.rng import Streams, generator
 from vflsec.core.task import Stack
 from vflsec.core.view import Known
-from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, DefenseSpec
 from vflsec.testing import small_task
 from vflsec.testing.worlds import train
 from vflsec.train.views import draw_known_rows
@@ -28,11 +28,9 @@ SEEDS = (0, 1, 2)
 def run(name: str, *defenses: DefenseSpec, signal: float = 2.0, **params: Any) -> dict[str, float]:
     """Means over seeds of success, success without the attack, and clean accuracy."""
     tasks = {s: small_task(s, n=600, signal=signal) for s in SEEDS}
-    spec = {"epochs": 12, "batch_size": 32}
-    cells = [CellSpec({"name": "s"}, "splitnn", spec, defenses=defenses, seed=s) for s in SEEDS]
     attack = AttackSpec(name, params, ("passive1",))
     found: dict[str, list[float]] = {"success": [], "clean": [], "accuracy": []}
-    for result in run_cohort(cells, [attack], tasks, device="cpu", main=False):
+    for result in cohort(attack, tasks, defenses, epochs=12, batch_size=32):
         by = {m.metric: m for m in result.measures}
         found["success"].append(by["success_rate"].value)  # type: ignore[arg-type]
         found["clean"].append(by["success_rate"].controls["clean"]["value"])  # type: ignore[arg-type]
@@ -134,10 +132,9 @@ def test_where_the_active_party_decides_it_does_little() -> None:
 
 def test_without_a_known_row_of_the_goal_it_says_so() -> None:
     attack = AttackSpec("villain", {"goal": 1}, ("passive1",), known_rows=1)
-    cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 6, "batch_size": 32}, seed=0)]
     tasks = {0: small_task(0, n=600)}
     assert draw_known_rows(tasks[0], 0, 1).labels.tolist() == [0]
-    (result,) = run_cohort(cells, [attack], tasks, device="cpu", main=False)
+    (result,) = cohort(attack, tasks, epochs=6, batch_size=32)
     assert {m.status for m in result.measures} == {"error"}
     assert "no known row of the goal class" in result.measures[0].reason
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, make_view, measure, null_band, rng
+from attack_views import PARTY, make_view, measure, null_band, passed, rng, visited
 from sampled import sampled
 from torch import Tensor
 
@@ -31,7 +31,7 @@ def recorded(view: View, rows: Tensor, tensor: Tensor, batch: int = 64) -> View:
     """The view with these messages in the order in which they passed, one epoch."""
     step = torch.arange(len(rows)) // batch
     table = Table(tensor, rows, torch.zeros_like(rows), step)
-    return replace(view, tables=MappingProxyType({("received", "gradient", "all", PARTY): table}))
+    return passed(view, table)
 
 
 def test_a_zero_entry_of_a_saturated_softmax_names_the_class() -> None:
@@ -133,7 +133,7 @@ def test_batches_sorted_by_label_are_seen_with_known_rows_only() -> None:
     view = recorded(make_view(y, known=6), rows, torch.randn(3000, 2, generator=rng()), batch=10)
     epoch = torch.arange(3).repeat_interleave(1000)
     table = replace(view.received("gradient", "all"), epoch=epoch)
-    view = replace(view, tables=MappingProxyType({("received", "gradient", "all", PARTY): table}))
+    view = passed(view, table)
     guess = pattern().infer(view, rng())
     assert guess.notes["reading"] == "order"
     assert measure(guess, y, rows=view.targets["train"]) == 1.0
@@ -162,8 +162,7 @@ def told_by_batches(y: Tensor, epochs: int, batch: int, arranged: str, known: in
     step = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(p) for p in rows]))
     epoch = torch.arange(epochs).repeat_interleave(len(y))
     table = Table(torch.randn(len(whole), 4, generator=rng(9)), whole, epoch, step)
-    found = MappingProxyType({("received", "gradient", "all", PARTY): table})
-    return replace(make_view(y, known=known), tables=found)
+    return passed(make_view(y, known=known), table)
 
 
 @pytest.mark.parametrize(("arranged", "reading"), [("first", "place"), ("pure", "company")])
@@ -193,17 +192,6 @@ def test_random_batches_are_no_company(epochs: int, batch: int) -> None:
     y = torch.arange(800) % 2
     view = told_by_batches(y, epochs, batch, "random", 20)
     assert pattern().infer(view, rng()).notes["varies"] == []
-
-
-def visited(parts: list[Tensor], y: Tensor, known: int, batch: int = 64) -> View:
-    """Dense random gradients of these rows, a list an epoch, in batches."""
-    rows = torch.cat(parts)
-    sizes = [len(b) for p in parts for b in p.split(batch)]
-    step = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    epoch = torch.repeat_interleave(torch.arange(len(parts)), torch.tensor([len(p) for p in parts]))
-    table = Table(torch.randn(len(rows), 4, generator=rng(9)), rows, epoch, step)
-    found = MappingProxyType({("received", "gradient", "all", PARTY): table})
-    return replace(make_view(y, known=known), tables=found)
 
 
 def passes(n: int, epochs: int) -> list[Tensor]:
@@ -302,8 +290,7 @@ def test_more_epochs_to_choose_from_do_not_hide_what_all_tell() -> None:
         table = view.received("gradient", "all")
         told = (y == 1) & (torch.rand(400, generator=rng(500 + seed)) < 0.5)
         table = replace(table, tensor=table.tensor * (~told[table.rows]).unsqueeze(1))
-        found = {("received", "gradient", "all", PARTY): table}
-        guess = pattern().infer(replace(view, tables=MappingProxyType(found)), rng())
+        guess = pattern().infer(passed(view, table), rng())
         assert guess.notes["reading"] in ("rows", "sizes", "all")
 
 
@@ -345,9 +332,7 @@ def test_dense_rows_once_an_epoch_in_random_order_say_nothing() -> None:
                   torch.arange(6).repeat_interleave(800), torch.arange(4800) // 64)  # fmt: skip
     for known in (0, 20):
         view = make_view(y, known=known)
-        view = replace(
-            view, tables=MappingProxyType({("received", "gradient", "all", PARTY): table})
-        )
+        view = passed(view, table)
         guess = pattern().infer(view, rng())
         assert guess.notes == {"reading": "nothing", "varies": []}
         assert pattern().declines(view).startswith("no zeros, signs or visits")
@@ -401,8 +386,7 @@ def test_rows_that_never_came_are_guessed(plant: str, known: int) -> None:
     found = recorded(view, rows, torch.randn(len(rows), 3, generator=rng(9)))
     table = found.tables["received", "gradient", "all", PARTY]
     epoch = torch.arange(4).repeat_interleave(len(came))
-    found = replace(found, tables=MappingProxyType({
-        ("received", "gradient", "all", PARTY): replace(table, epoch=epoch)}))  # fmt: skip
+    found = passed(found, replace(table, epoch=epoch))
     assert pattern().declines(found) == ""
     guess = pattern().infer(found, rng())
     assert guess.notes["reading"] == "visits"

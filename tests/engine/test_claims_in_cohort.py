@@ -179,10 +179,10 @@ def test_the_audited_training_itself_has_no_canaries() -> None:
         CellSpec({"name": "w"}, "splitnn", {"epochs": 2}, (DefenseSpec("label_dp", strength=s),), 0)
         for s in (0.0, 0.5)
     ]
-    plain, both = (run_cohort(cells, [], tasks, device="cpu", main=m) for m in (True, True))
+    plain, both = (run_cohort(of, [], tasks, device="cpu") for of in (cells[:1], cells))
     assert [m.value for m in plain[0].measures] == [m.value for m in both[0].measures]
     assert not [m for m in plain[0].measures if m.metric == "epsilon_lower"]
-    assert len([m for m in plain[1].measures if m.metric == "epsilon_lower"]) == 1
+    assert len([m for m in both[1].measures if m.metric == "epsilon_lower"]) == 1
 
 
 def test_an_idle_policy_fails(tmp_path: Any) -> None:
