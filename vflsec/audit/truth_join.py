@@ -52,10 +52,9 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
     """
     if guess.target != truth.target:
         raise ShapeError(f"score: guess.target must be {truth.target!r}, got {guess.target!r}.")
-    wanted = np.asarray(rows, np.int64).reshape(-1)
+    wanted = np.sort(np.asarray(rows, np.int64).reshape(-1))
     if not is_rising(wanted):
-        wanted = np.sort(wanted)
-        _unique("rows", wanted)
+        raise ShapeError("score: rows must not repeat row ids.")
     if len(wanted) == 0:
         raise ShapeError("score: rows must not be empty.")
     values = truth.values[_lookup("truth", truth.rows, wanted)]
@@ -100,27 +99,12 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
 def _plain(guess: Guess, wanted: Ints, values: NDArray[Any]) -> Joined:
     """The same where every row is answered once, as most are: looked up, not added up."""
     at = _lookup("guess", guess.rows, wanted)
-    if not is_rising(guess.rows):
-        _each_once(guess.rows)
+    if not (is_rising(guess.rows) or is_rising(np.sort(guess.rows))):
+        raise ShapeError(_REPEATED)
     _finite(guess.scores)
     scores = guess.scores[at]
     places = np.arange(len(wanted))
     return Joined(wanted, values, scores + 0.0, np.ones(len(wanted), bool), ((places, scores),))
-
-
-def _each_once(rows: Ints) -> None:
-    if _small(rows):
-        twice = np.bincount(rows).max() > 1
-    else:
-        ordered = np.sort(rows)
-        twice = (ordered[1:] == ordered[:-1]).any()
-    if twice:
-        raise ShapeError(_REPEATED)
-
-
-def _small(ids: Ints) -> bool:
-    """Whether a table by id is no larger than some times the ids, as for the rows of a task."""
-    return len(ids) > 0 and int(ids.min()) >= 0 and int(ids.max()) < 8 * len(ids)
 
 
 _REPEATED = "score: row ids must not repeat within a group."
@@ -133,39 +117,23 @@ def _finite(scores: Floats) -> None:
         )
 
 
-def _unique(what: str, ordered: Ints) -> None:
-    if (ordered[1:] == ordered[:-1]).any():
-        raise ShapeError(f"score: {what} must not repeat row ids.")
-
-
 def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
     """Places in `known` of `wanted`, which rises; by position where ids are 0, 1, 2, ..."""
     if np.array_equal(known, wanted):
         return np.arange(len(known))
-    rises = is_rising(known)
-    if rises and len(known) and known[0] == 0 and known[-1] == len(known) - 1:
-        place, found = wanted, (wanted >= 0) & (wanted < len(known))
-        order = None
-    elif not rises and _small(known):
-        table = np.full(int(known.max()) + 1, -1)
-        table[known] = np.arange(len(known))
-        inside = (wanted >= 0) & (wanted < len(table))
-        place = table[np.where(inside, wanted, 0)]
-        found = inside & (place >= 0)
-        order = None
-    else:
-        order = None if rises else np.argsort(known, kind="stable")
-        ordered = known if order is None else known[order]
-        place = np.searchsorted(ordered, wanted)
-        found = place < len(known)
-        found[found] = ordered[place[found]] == wanted[found]
+    order = np.argsort(known, kind="stable")
+    ordered = known[order]
+    counted = is_rising(ordered) and len(known) and ordered[0] == 0 == ordered[-1] + 1 - len(known)
+    place = wanted if counted else np.searchsorted(ordered, wanted)
+    found = (place >= 0) & (place < len(known))
+    found[found] = ordered[place[found]] == wanted[found]
     if not found.all():
         lost = wanted[~found]
         raise ShapeError(
             f"score: the {what} must cover every scored row; {len(lost)} of {len(wanted)} are "
             f"missing (first: {', '.join(map(str, lost[:5]))}). Abstain instead."
         )
-    return place if order is None else order[place]
+    return order[place]
 
 
 def _by(group: Ints) -> list[tuple[int, Ints]]:
