@@ -333,7 +333,7 @@ def _cell(of: pd.DataFrame) -> str:
     """The advantage of a row with its interval."""
     if of.empty:
         return "not there"
-    r = leakage.list_rows(of)[0]
+    r = of.to_dict("records")[0]
     return f"{r['advantage']:+.2f} [{r['low']:+.2f}, {r['high']:+.2f}]"
 
 

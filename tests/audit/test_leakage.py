@@ -227,7 +227,6 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
     (curve,) = build_curves(summary)
     assert curve.cap == pytest.approx(0.4)
     assert curve.cap_strengths == (1.0,)
-    assert [c.cap for c in build_curves(summary, include_zero=True)] == pytest.approx([0.2])
     no_task = summarise(read_records([r for r in rows if r["attack"]]))
     assert [(c.cap, c.dcs) for c in build_curves(no_task)] == [(None, (None, None))]
     assert curve.dcs == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])

@@ -17,7 +17,7 @@ from rich.console import Console
 from scipy import stats
 
 from vflsec import run_audit
-from vflsec.audit.leakage import list_rows, make_records, read_records, results_frame, summarise
+from vflsec.audit.leakage import make_records, read_records, results_frame, summarise
 from vflsec.audit.leakage_claims import (
     LeakageClaim,
     correct,
@@ -197,7 +197,7 @@ def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
     read = pd.read_parquet(tmp_path / "results.parquet")
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    for table in (list_rows(audit.results), list_rows(read), rows):
+    for table in (audit.results.to_dict("records"), read.to_dict("records"), rows):
         assert {r["attack"] for r in table} == {"", *whose}
         for r in table:
             assert r["victim"] == whose.get(r["attack"], "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from vflsec.audit.metrics import METRICS, find_reach
 from vflsec.audit.point import Identity, Place, Training
@@ -70,40 +70,37 @@ class Origin(StrEnum):
     BASELINE = "baseline"
 
 
-class Warn(StrEnum):
+class WordedCode(StrEnum):
+    """Codes with the words that people read: ``NAME = "code", "words"``."""
+
+    words: str
+
+    def __new__(cls, code: str, words: str = "") -> Self:
+        made = str.__new__(cls, code)
+        made._value_, made.words = code, words
+        return made
+
+
+class Warn(WordedCode):
     """Why a PASS says little, the gravest first; of any verdict, that one seed stands apart."""
 
-    MODEL_AT_CHANCE = "model_at_chance"
-    NOTHING_TO_LOSE = "nothing_to_lose"
-    LIMIT_AT_CHANCE = "limit_at_chance"
-    LIMITS_NO_LEAK = "limits_no_leak"
-    LOWER_BOUND_ONLY = "lower_bound_only"
-    OTHER_DATA = "other_data"
-    INSENSITIVE = "insensitive"
-    OTHER_METRIC = "other_metric"
-    QUESTION_NOT_VALIDATED = "question_not_validated"
-    QUESTION_UNDERPOWERED = "question_underpowered"
-    SEED_APART = "seed_apart"
-
-    @property
-    def words(self) -> str:
-        """What it says, wherever it stands."""
-        return _WARNED[self]
-
-
-_WARNED = {
-    Warn.MODEL_AT_CHANCE: "the model is not significantly better than guessing",
-    Warn.NOTHING_TO_LOSE: "the undefended model is not significantly better than guessing",
-    Warn.LIMIT_AT_CHANCE: "guessing alone meets the limit of utility",
-    Warn.LIMITS_NO_LEAK: "a maximum of an error limits no leak",
-    Warn.LOWER_BOUND_ONLY: "a lower bound of epsilon limits nothing",
-    Warn.OTHER_DATA: "the baseline was made of other data",
-    Warn.INSENSITIVE: "a leak above the limit could be missed",
-    Warn.OTHER_METRIC: "some attacks lack the metric and were not judged",
-    Warn.QUESTION_NOT_VALIDATED: "no attack is validated for some questions",
-    Warn.QUESTION_UNDERPOWERED: "some questions have too few seeds or rows",
-    Warn.SEED_APART: "one seed is an outlier and the bounds are less sure",
-}
+    MODEL_AT_CHANCE = "model_at_chance", "the model is not significantly better than guessing"
+    NOTHING_TO_LOSE = (
+        "nothing_to_lose", "the undefended model is not significantly better than guessing",
+    )  # fmt: skip
+    LIMIT_AT_CHANCE = "limit_at_chance", "guessing alone meets the limit of utility"
+    LIMITS_NO_LEAK = "limits_no_leak", "a maximum of an error limits no leak"
+    LOWER_BOUND_ONLY = "lower_bound_only", "a lower bound of epsilon limits nothing"
+    OTHER_DATA = "other_data", "the baseline was made of other data"
+    INSENSITIVE = "insensitive", "a leak above the limit could be missed"
+    OTHER_METRIC = "other_metric", "some attacks lack the metric and were not judged"
+    QUESTION_NOT_VALIDATED = (
+        "question_not_validated", "no attack is validated for some questions",
+    )  # fmt: skip
+    QUESTION_UNDERPOWERED = (
+        "question_underpowered", "some questions have too few seeds or rows",
+    )  # fmt: skip
+    SEED_APART = "seed_apart", "one seed is an outlier and the bounds are less sure"
 
 
 class Shortfall(StrEnum):

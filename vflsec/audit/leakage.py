@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from vflsec.audit import controls as ctl
@@ -62,16 +61,6 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
             inner["party"] = d.party
         labels.append(defense_label.format_defense(d.name, inner))
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
-
-
-def list_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame whose column names are text."""
-    columns = [map(_plain, column.tolist()) for _, column in frame.items()]
-    return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def make_records(result: CellResult) -> Iterator[dict[str, Any]]:

@@ -77,13 +77,12 @@ def find_improvements(points: Iterable[Point], baseline: str | None) -> list[Imp
     ]  # fmt: skip
 
 
-def build_curves(points: Iterable[Point], include_zero: bool = False) -> list[Curve]:
+def build_curves(points: Iterable[Point]) -> list[Curve]:
     """The curve of each defense and attack.
 
     Args:
-        points: of :func:`vflsec.audit.leakage.summarise`.
-        include_zero: whether strength 0, which is no defense, counts in the mean of CAP. It always
-            does for the undefended curve, whose only point it is.
+        points: of :func:`vflsec.audit.leakage.summarise`. Strength 0, which is no defense, counts
+            in the mean of CAP of the undefended curve alone, whose only point it is.
     """
     grid: dict[Identity, set[float | None]] = defaultdict(set)
     points = list(points)
@@ -95,7 +94,7 @@ def build_curves(points: Iterable[Point], include_zero: bool = False) -> list[Cu
     bare = _undefended(found)
     out = []
     for at, line in found.items():
-        used = [p for p in line if include_zero or not p.is_undefended] or line
+        used = [p for p in line if not p.is_undefended] or line
         whole = grid[_swept(at)] == {p.strength for p in line}
         cap = _cap(used) if whole else None
         undefended = bare.get(at.without("defense"))

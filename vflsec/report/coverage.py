@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from vflsec.audit.evaluation import DatasetFacts
+from vflsec.audit.gate import WordedCode
 from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
 from vflsec.label import make_label
@@ -18,28 +18,15 @@ from vflsec.report.tree import Cell, Column, Kind, Tone, View
 from vflsec.specs import WHICHEVER
 
 
-class State(StrEnum):
-    """What an audit knows of a family of attacks, or of a message; a code."""
+class State(WordedCode):
+    """What an audit knows of a family of attacks, or of a message."""
 
-    TESTED = "tested"
-    NOT_TESTED = "not_tested"
-    NOT_MADE = "not_made"
-    NOT_SENT = "not_sent"
-    NO_ATTACK = "no_attack"
+    TESTED = "tested", "tested"
+    NOT_TESTED = "not_tested", "not tested"
+    NOT_MADE = "not_made", "not possible in this setup"
+    NOT_SENT = "not_sent", "messages not sent"
+    NO_ATTACK = "no_attack", "no attack exists here"
 
-    @property
-    def words(self) -> str:
-        """The state as reports say it."""
-        return _WORDS[self]
-
-
-_WORDS = {
-    State.TESTED: "tested",
-    State.NOT_TESTED: "not tested",
-    State.NOT_MADE: "not possible in this setup",
-    State.NOT_SENT: "messages not sent",
-    State.NO_ATTACK: "no attack exists here",
-}
 
 OUTSIDE = (
     "side channels such as timing",

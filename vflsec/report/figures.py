@@ -14,14 +14,14 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pandas as pd
 
 from vflsec.audit.findings import metric_name
 from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
-from vflsec.audit.leakage import list_rows, summarise
+from vflsec.audit.leakage import summarise
 from vflsec.audit.leakage_claims import format_secret, select_shown
 from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.result_row import read_rows
@@ -84,7 +84,7 @@ def _attacked(data: Data, dataset: str | None = None) -> list[Point]:
 def _points(data: Data) -> Sequence[Point]:
     if isinstance(data, pd.DataFrame):
         if "seed" not in data.columns:
-            return list(map(Point.read, list_rows(data)))
+            return [Point.read(cast("Any", row)) for row in data.to_dict("records")]
         return summarise([r for r in read_rows(data) if r.role != "control"])
     if isinstance(data, Mapping | Summary):
         return _summary(data).points

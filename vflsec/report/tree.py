@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 
 class View(StrEnum):
@@ -64,12 +64,16 @@ class Block:
 
     views: frozenset[View] = EVERYWHERE
 
+    @property
+    def kind(self) -> str:
+        """What it is, by which a page lays it out."""
+        return type(self).__name__.lower()
+
 
 @dataclass(frozen=True)
 class Paragraph(Block):
     """Some sentences; `strong` are words before them, and a `command` to copy may end them."""
 
-    kind: ClassVar[str] = "paragraph"
     text: str
     tone: Tone = Tone.PLAIN
     strong: str = ""
@@ -80,7 +84,6 @@ class Paragraph(Block):
 class Bullets(Block):
     """A list of sentences, of which a page folds those after the first `most`."""
 
-    kind: ClassVar[str] = "bullets"
     items: tuple[str, ...]
     most: int = 1000
     tone: Tone = Tone.PLAIN
@@ -98,7 +101,6 @@ class Step:
 class Steps(Block):
     """What to do next, most urgent first."""
 
-    kind: ClassVar[str] = "steps"
     steps: tuple[Step, ...]
 
 
@@ -148,7 +150,6 @@ class Table(Block):
         source: file that holds all rows, where a medium shows the first ones only.
     """
 
-    kind: ClassVar[str] = "table"
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell | str, ...], ...]
@@ -178,7 +179,6 @@ class Figure:
 class Figures(Block):
     """Figures side by side."""
 
-    kind: ClassVar[str] = "figures"
     figures: tuple[Figure, ...]
 
 
@@ -195,7 +195,6 @@ class Fact:
 class Facts(Block):
     """Terms with what they stand for."""
 
-    kind: ClassVar[str] = "facts"
     facts: tuple[Fact, ...]
 
 
@@ -211,7 +210,6 @@ class Answer:
 class Answers(Block):
     """Questions with their answers."""
 
-    kind: ClassVar[str] = "answers"
     answers: tuple[Answer, ...]
 
 
@@ -219,7 +217,6 @@ class Answers(Block):
 class Folded(Block):
     """Blocks below a title that a page can fold."""
 
-    kind: ClassVar[str] = "folded"
     title: str
     blocks: tuple[Block, ...]
     open: bool = False
@@ -229,7 +226,6 @@ class Folded(Block):
 class Verbatim(Block):
     """Lines as they are."""
 
-    kind: ClassVar[str] = "verbatim"
     lines: tuple[str, ...]
 
 
@@ -265,7 +261,6 @@ class GateLine:
 class Gates(Block):
     """Every gate at every point, with its verdict."""
 
-    kind: ClassVar[str] = "gates"
     lines: tuple[GateLine, ...]
     caption: str = ""
 
@@ -274,7 +269,6 @@ class Gates(Block):
 class Signatures(Block):
     """Lines to sign on."""
 
-    kind: ClassVar[str] = "signatures"
     lines: tuple[str, ...]
 
 
@@ -293,7 +287,6 @@ class Section(Block):
         tone: of the title.
     """
 
-    kind: ClassVar[str] = "section"
     title: str
     blocks: tuple[Content, ...]
     key: str = ""
