@@ -63,7 +63,6 @@ def test_points_are_read_back_as_they_were_written(made: list[Point]) -> None:
 def test_an_identity_is_compared_whole(one: Identity, other: Identity) -> None:
     same = all(getattr(one, f) == getattr(other, f) for f in IDENTITY)
     assert (one == other) == same
-    assert Identity.of({f: getattr(one, f) for f in IDENTITY}) == one
     assert Point(**{f: getattr(one, f) for f in IDENTITY}).identity == one
 
 

@@ -17,7 +17,7 @@ from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, is_leak
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import correct
 from vflsec.audit.metrics import METRICS
-from vflsec.audit.point import SPLITS, Estimate, Identity, Point
+from vflsec.audit.point import SPLITS, Estimate, Identity, Point, Training
 from vflsec.audit.rounding import show
 from vflsec.runtime.grouping import group_by
 
@@ -44,14 +44,10 @@ class FindingKind(StrEnum):
     NOT_MEASURED = "not_measured"
 
 
-@dataclass(frozen=True)
-class Location:
+@dataclass(frozen=True, slots=True)
+class Location(Training):
     """Where something was found; empty where a finding speaks of more than one such place."""
 
-    dataset: str = ""
-    algorithm: str = ""
-    defense: str = ""
-    strength: float | None = None
     phase: str = ""
     split: str = ""
 

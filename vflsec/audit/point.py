@@ -149,11 +149,6 @@ class Identity(Training):
         """The identity with these fields empty, by which points that differ in them alone agree."""
         return replace(self.identity, **{name: _EMPTY[name] for name in names})
 
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Identity:
-        """From a row of results, of a summary or of a frame; fields that it lacks stay empty."""
-        return Identity(*(clean(row.get(name, _EMPTY[name])) for name in IDENTITY))
-
 
 _EMPTY: dict[str, Any] = {f.name: "" for f in fields(Identity)} | {
     "strength": None, "known_rows": None,

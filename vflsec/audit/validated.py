@@ -14,11 +14,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from vflsec.audit.controls import Leakage
-from vflsec.audit.gate import Reason
+from vflsec.audit.gate import Reason, WordedCode
 from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import show
 from vflsec.label import make_label
@@ -28,11 +27,11 @@ Granted = Mapping[str, Grants]
 """Grants that are not usual, by section."""
 
 
-class Evidence(StrEnum):
-    """What speaks for an attack or against it."""
+class Evidence(WordedCode):
+    """What speaks for an attack or against it, and where that was measured."""
 
-    UNDEFENDED = "undefended"
-    POSITIVE_CONTROL = "positive_control"
+    UNDEFENDED = "undefended", "on the undefended run"
+    POSITIVE_CONTROL = "positive_control", "in the positive control"
     NEVER_UNDEFENDED = "never_undefended"
     NONE = "none"
 
@@ -170,12 +169,6 @@ def _role(place: Place, active: Mapping[str, str], grants: Granted) -> tuple[Any
     return place.algorithm, side, place.attack, given, place.budget
 
 
-_WHERE = {
-    Evidence.UNDEFENDED: "on the undefended run",
-    Evidence.POSITIVE_CONTROL: "in the positive control",
-}
-
-
 K = TypeVar("K", bound=Hashable)
 
 
@@ -191,7 +184,7 @@ class _Looks:
         bounds = [(x.lower(alpha / len(self.found)), x.least.mean) for x in self.found]
         low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)
         bound = show(low, 0.0, "+.3f")
-        text = f"advantage {mean:+.3f} {_WHERE[self.source]}, lower bound {bound}"
+        text = f"advantage {mean:+.3f} {self.source.words}, lower bound {bound}"
         return low, Validation(low > 0, text, self.source)
 
 

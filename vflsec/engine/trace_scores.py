@@ -85,7 +85,7 @@ def score(
     if claimed is not None and not all(t.shares for t in found):
         raise ConfigError(
             f"--claimed-epsilon: {_NO_SHARES}. Run vflsec.write_truth(..., shares="
-            "vflsec.audit.observed.cross_shares(columns, labels, classes))."
+            "vflsec.epsilon.randomised_labels.cross_shares(columns, labels, classes))."
         )
     found = found * len(frozen.sources) if len(found) == 1 else found
     notes = list(frozen.notes)

@@ -37,7 +37,7 @@ STRICT = 5
 """Noise is tested at a fifth of the error: of intact mechanisms one in 100 at most is accused."""
 HALF = 0.5
 """The share of the noise that an audit must be able to find too little, or it says nothing."""
-_AT = ("dataset", "algorithm", "defense", "strength", "attack", "adversary", "phase", "split")
+_UNSAID = ("attack_key", "of_label", "known_rows", "target", "victim", "metric")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,7 @@ def _by_place(rows: Iterable[ResultRow]) -> dict[tuple[Identity, str], list[Resu
     found: dict[tuple[Identity, str], list[ResultRow]] = defaultdict(list)
     for r in rows:
         if r.metric == EPSILON and r.status == "ok" and r.value is not None:
-            at = Identity(**{k: getattr(r, k) for k in _AT})
-            found[at, _claimant(r)].append(r)
+            found[r.without(*_UNSAID), _claimant(r)].append(r)
     return found
 
 

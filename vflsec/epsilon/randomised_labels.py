@@ -4,13 +4,13 @@ For a row with label y a counterfactual label y' is drawn from a proxy's class s
 attacker is given the two in random order and says, by its scores, which of them was trained on.
 If the proxy were the truth p(. | x), y and y' would be exchangeable and this a fair coin, so right
 guesses bound epsilon as planted canaries do. A proxy that is off moves the odds of the coin, at
-most by exp(tau), which is taken off the bound:
+most by exp(tau), which whoever asks takes off the bound:
 
     epsilon >= one_run(guesses, right) - tau
 
 Rows with y' = y tell nothing and are left out. Nothing has to be planted, so it serves recorded
 traces. How far the proxy is off cannot be told from it alone: the same audit of an attacker that
-sees the features alone (`control`) shows how large `tau` is at least (:attr:`Observed.without`).
+sees the features alone shows how large tau is at least.
 
 Source: Kalemaj, Melis, Boucher, Mironov, Mahloujifar, "Observational auditing of label privacy",
 arXiv:2511.14084 (2025); the estimator: Steinke, Nasr, Jagielski, NeurIPS 2023, arXiv:2305.08846.
@@ -39,26 +39,18 @@ class Observed:
     """What an audit without canaries found.
 
     Attributes:
-        epsilon: lower bound, at `confidence`, after `tau` was taken off.
+        epsilon: lower bound, if the proxy is the truth.
         guesses, right: of the share of pairs that gave it.
         pairs: rows whose two labels differ.
-        without: the same bound (tau not taken off) for an attacker with the features alone; above
-            0 it says that `tau` is at least that large.
-        tau: the assumed bound of the proxy's error.
-        confidence: of the bounds.
+        without: the same bound for the proxy itself as an attacker; above 0 it says that tau is at
+            least that large. It does not see that a proxy is too flat.
     """
 
-    epsilon: float
-    guesses: int
-    right: int
-    pairs: int
-    without: float
-    tau: float
-    confidence: float
-
-    def contradicts(self, claimed: float) -> bool:
-        """True if `claimed` is disproved for a proxy as good as assumed and not shown worse."""
-        return self.epsilon > claimed and self.without <= self.tau
+    epsilon: float = 0.0
+    guesses: int = 0
+    right: int = 0
+    pairs: int = 0
+    without: float = 0.0
 
 
 def observe(
@@ -67,8 +59,6 @@ def observe(
     proxy: Tensor,
     rng: torch.Generator,
     *,
-    control: Tensor | None = None,
-    tau: float = 0.0,
     delta: float = 0.0,
     confidence: float = 0.95,
 ) -> Observed:
@@ -80,16 +70,12 @@ def observe(
         proxy: (n, C) class shares that do not depend on these labels, for example of a model
             trained on the features of other rows.
         rng: draws the counterfactuals.
-        control: (n, C) scores of an attacker without the release; the proxy's own if None, which
-            is blind to a proxy that is too flat.
-        tau: bound of the log odds by which the proxy may be off, at least 0.
         delta: of the claim.
         confidence: one-sided.
 
     Raises:
         ShapeError: shapes differ.
     """
-    check.non_negative("observed: tau", tau)
     if scores.shape != proxy.shape or labels.shape != scores.shape[:1]:
         raise check.fail(
             "observed: scores, labels and proxy", "of (n, C), (n,) and (n, C)",
@@ -99,15 +85,13 @@ def observe(
     other = torch.multinomial(shares, 1, generator=rng).squeeze(1)
     apart = other != labels
     pair = torch.stack([labels, other], dim=1)[apart]
-    blind = shares.clamp_min(1e-12).log() if control is None else control.double()
-    prior = blind[apart].gather(1, pair)
+    prior = shares.clamp_min(1e-12).log()[apart].gather(1, pair)
     seen = scores[apart].double().gather(1, pair)
     if not len(pair):
-        return Observed(0.0, 0, 0, 0, 0.0, tau, confidence)
+        return Observed()
     leads = [(of[:, 0] - of[:, 1]).cpu().numpy() for of in (seen, prior)]
     found, alone = (best_bound(lead, lead > 0, delta, confidence) for lead in leads)
-    bound = max(0.0, found[0] - tau)
-    return Observed(bound, found[1], found[2], len(pair), alone[0], tau, confidence)
+    return Observed(*found[:3], len(pair), alone[0])
 
 
 def cross_shares(
