@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, check, registry
+from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, registry
 
 ALIASES = ("complete_secure", "completely_secureboost")
 
@@ -32,14 +32,10 @@ class LocalTrees(Policy):
     """No hyper-parameters."""
 
     strengths: ClassVar[str] = "trees grown alone"
+    whole: ClassVar[bool] = True
     trial: ClassVar[tuple[float, float, float]] = (0.0, 1.0, 3.0)
     quantities: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost"}
-
-    def check_strength(self, strength: float) -> None:
-        super().check_strength(strength)
-        if strength != int(strength):
-            raise check.fail(f"{self.name}: strength", "a whole number of trees", strength)
 
     def shows(self, sets: RowSets, own: Own) -> NDArray[np.bool_]:
         alone = float(own.strength[own.context["replica"]])

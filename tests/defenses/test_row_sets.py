@@ -204,7 +204,7 @@ def test_all_trees_local_sends_nothing(profile: str) -> None:
     sent = [r for r in trained.fed.channel.ledger.of(1) if r["messages"]]
     assert sent == []
     assert [r for r in trained.fed.channel.ledger.of(0) if r["messages"]]
-    with pytest.raises(ConfigError, match="a whole number of trees"):
+    with pytest.raises(ConfigError, match="a whole number"):
         registry.defenses.create("local_trees").check_strength(1.5)
 
 

@@ -245,6 +245,18 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert asked[-1][2] == [0.0, 0.1, 0.5]  # --high 100 was refused
 
 
+def test_what_counts_is_searched_in_whole_numbers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Until no number is left between what leaks and what does not."""
+    asked = faked(monkeypatch, lambda s, _: trial(s, 0.0 if s >= 7 else 0.3, 0.0))
+    found = tune("trees_credit", "local_trees", rounds=20, confirm=False, out=tmp_path)
+    assert found.strength == 7
+    assert asked[0][2] == [0.0, 1.0, 100.0]
+    assert all(s == int(s) for s in asked[-1][2])
+    assert len(asked) < 10
+
+
 @pytest.mark.parametrize(
     ("leaks_at", "said"), [(lambda s: s > 50, "at strength 100."), (lambda s: not s, "")]
 )

@@ -277,6 +277,7 @@ class Policy:
         strengths: what the swept number means, with its unit; ``""`` if there is nothing to sweep.
         largest: the largest strength that has a meaning; :mod:`vflsec.engine.tune_search` looks up
             to it.
+        whole: True if strengths are whole numbers.
         natural: other numbers a scenario may sweep instead of the strength, by name, each with the
             function that turns it into a strength. ``{"epsilon": lambda e: 1 / e}`` lets a scenario
             write ``epsilon = [8, 2, 1]``; see :meth:`from_natural`.
@@ -307,6 +308,7 @@ class Policy:
     name: ClassVar[str] = ""
     strengths: ClassVar[str] = ""
     largest: ClassVar[float] = math.inf
+    whole: ClassVar[bool] = False
     trial: ClassVar[tuple[float, float, float]] = (0.0, 0.5, 2.0)
     natural: ClassVar[Mapping[str, Callable[[float], float]]] = {}
     covers: frozenset[str] = frozenset()
@@ -514,9 +516,12 @@ class Policy:
         """Refuse a strength that has no meaning.
 
         Raises:
-            ConfigError: it is no finite number from 0 to `largest`.
+            ConfigError: it is no finite number from 0 to `largest`, or not whole where it must be.
         """
         check.non_negative(f"{self.name}: strength", strength)
+        if self.whole and strength != int(strength):
+            rule = f"a whole number ({self.strengths})"
+            raise check.fail(f"{self.name}: strength", rule, strength)
         if strength > self.largest:
             rule = f"a number in [0, {self.largest:g}]"
             raise check.fail(f"{self.name}: strength", rule, strength)

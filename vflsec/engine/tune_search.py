@@ -85,7 +85,7 @@ def tune(
         leak: largest upper bound of an advantage that is accepted.
         drop: largest upper bound of a utility drop that is accepted.
         between: strengths to search between, 0 < low < high; none above the largest that has a
-            meaning for `defense` is tried.
+            meaning for `defense` is tried, and whole numbers alone where it counts something.
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
@@ -100,6 +100,8 @@ def tune(
     kind: Any = registry.defenses.get(name)
     low, high = between
     high = min(check.positive("tune: high", high), kind.largest)
+    if kind.whole:
+        low, high = float(math.ceil(low)), float(math.floor(high))
     _check_bounds(leak, drop, low, high, rounds)
     loaded = load_scenario(scenario)
     if not kind.strengths:
@@ -197,6 +199,7 @@ class _Search:
         self.tried: dict[float, Trial] = {}
         self.silent: dict[str, str] = {}
         self.reads: dict[str, set[str]] = {}
+        self.whole: bool = getattr(registry.defenses.get(str(section["name"])), "whole", False)
         others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
         others.pop(str(section["name"]), None)
         claims = getattr(registry.defenses.get(str(section["name"])), "counted", "")
@@ -244,6 +247,8 @@ class _Search:
             bottom, top = low, high
             for _ in range(rounds):
                 middle = float(f"{math.sqrt(bottom * top):.4g}")
+                if self.whole and (middle := float(round(middle))) in (bottom, top):
+                    break
                 self.run([middle])
                 if tried[middle].meets(leak):
                     top = middle
