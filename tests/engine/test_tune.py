@@ -16,7 +16,7 @@ from vflsec.audit.pareto_front import Trial, pareto, trials
 from vflsec.cli.main import main
 from vflsec.engine import run as engine
 from vflsec.engine import tune_search as module
-from vflsec.engine.tune_advice import list_remedies
+from vflsec.engine.tune_advice import list_remedies, list_treating
 from vflsec.engine.tune_search import tune
 from vflsec.errors import ConfigError
 
@@ -413,3 +413,22 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     shown = capsys.readouterr().out
     assert ("Next: No gate passes beside norm: grant more" in shown) == (not alive)
     assert "confirmed" in shown
+
+
+def test_where_no_attack_sees_a_message_nothing_leaks_and_the_loss_counts() -> None:
+    rows = records(("", "", 0.9), ("norm", "label", 0.8))
+    rows += records(("", "", 0.8), strength=9.0)
+    unseen = records(("norm", "label", 0.0), strength=9.0)
+    rows += [r | {"status": "not-observable", "value": None} for r in unseen]
+    found = {t.strength: t for t in trials(read_records(rows))}
+    assert (found[9.0].leak, found[9.0].leak_high, found[9.0].attack) == (0.0, 0.0, "")
+    assert found[9.0].drop == pytest.approx(0.1)
+    assert found[9.0].meets(0.01)
+    assert not found[0.0].meets(0.01)
+
+
+def test_defenses_of_trees_treat_what_their_hooks_decide_on() -> None:
+    found = list_treating()
+    assert {"id_lmid", "k_anonymous", "local_trees", "purity_limit"} <= set(found["partition"])
+    assert {"histogram_noise", "k_anonymous"} <= set(found["histogram"])
+    assert "iso" in found["gradient"]

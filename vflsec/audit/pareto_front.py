@@ -26,7 +26,7 @@ class Trial:
         defense, strength: what was run.
         leak, leak_high: largest mean advantage over attacks, and the largest upper bound, of the
             answer or of the answer turned round where it ranks two classes.
-        attack: the attack with that bound.
+        attack: the attack with that bound; '' where none sees a message, and all figures are 0.
         utility: mean of the main-task metric.
         drop, drop_high: mean loss of utility against strength 0, and its upper bound; of several
             trainings (data sets, algorithms, phases) these three are of the one that loses most.
@@ -84,6 +84,12 @@ def _trial(points: Sequence[Point], failed: str) -> Trial:
     """Of the points of one defense and strength."""
     defense, strength = points[0].defense, points[0].strength or 0.0
     rows = [p for p in points if p.is_main]
+    if not rows and all(p.status == "not-observable" for p in points if p.attack):
+        lost = _dearest(points)
+        return Trial(
+            defense, strength, 0.0, 0.0, "", _or(lost.utility.mean, math.nan),
+            _or(lost.utility_drop.mean, math.nan), _or(lost.utility_drop.high, math.inf),
+        )  # fmt: skip
     if not rows:
         none = (math.nan, math.inf, "", math.nan, math.nan, math.inf)
         return Trial(defense, strength, *none, failed=failed)

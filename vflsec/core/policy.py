@@ -267,6 +267,12 @@ class Own:
         return torch.where(on, changed, original)
 
 
+_TREATED = {
+    "shows": "partition", "sums": "histogram", "pairs": "gradient_pair", "mask": "masked_sum",
+}  # fmt: skip
+"""Messages of trees and regressions by the hook that decides what is in them."""
+
+
 class Policy:
     """One no-op hook for each thing a party owns. Strength 0 is the bit-exact identity.
 
@@ -323,6 +329,11 @@ class Policy:
 
     def __post_init__(self) -> None:
         check.fields(self)
+
+    @property
+    def treats(self) -> frozenset[str]:
+        """Kinds of messages that it covers, or decides on by a hook of trees or regressions."""
+        return self.covers | {kind for hook, kind in _TREATED.items() if self.overrides(hook)}
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""

@@ -111,12 +111,12 @@ def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> li
     """What else treats the messages that the attack in the way reads."""
     kinds = set(reads.get(at.attack, ()))
     own = _made(defense)
-    covers = set[str](own.covers) if own is not None else set()
+    treats = set[str](own.treats) if own is not None else set()
     what = " and ".join(sorted(kinds))
     out = []
-    if kinds and covers and not kinds & covers:
+    if kinds and treats and not kinds & treats:
         out.append(
-            f"{at.attack} reads {what} messages, {defense} treats {' and '.join(sorted(covers))}."
+            f"{at.attack} reads {what} messages, {defense} treats {' and '.join(sorted(treats))}."
         )
     others = sorted({n for kind in kinds for n in list_treating().get(kind, ())} - {defense})
     if others:
@@ -132,7 +132,7 @@ def list_treating() -> dict[str, list[str]]:
     out: dict[str, list[str]] = {}
     for name in registry.defenses.names():
         policy = _made(name)
-        for kind in sorted(policy.covers) if policy is not None and policy.strengths else ():
+        for kind in sorted(policy.treats) if policy is not None and policy.strengths else ():
             out.setdefault(kind, []).append(name)
     return out
 

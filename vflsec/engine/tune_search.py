@@ -309,10 +309,10 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
         best = min(good, key=lambda t: t.strength)
         if best.strength == 0:
             return 0.0, f"Undefended, every upper bound is within {leak:g} already."
+        bound = f"the worst upper bound is {show(best.leak_high, leak, '+.3f')} ({best.attack})"
         return best.strength, (
-            f"At strength {best.strength:g} the worst upper bound is "
-            f"{show(best.leak_high, leak, '+.3f')} ({best.attack}) and utility falls by at most "
-            f"{show(best.drop_high, drop)}."
+            f"At strength {best.strength:g} {bound if best.attack else 'no attack sees a message'} "
+            f"and utility falls by at most {show(best.drop_high, drop)}."
         )
     if meets:
         best = min(meets, key=lambda t: t.drop_high)
