@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -71,9 +70,3 @@ def by_row(rows: list[np.ndarray], values: list[np.ndarray]) -> tuple[np.ndarray
     names, place = np.unique(np.concatenate(rows), return_inverse=True)
     summed = np.bincount(place, np.concatenate(values), minlength=len(names))
     return summed, int(np.bincount(place).max())
-
-
-def bar(s: np.ndarray, positive: np.ndarray) -> float:
-    """The threshold of one false alarm in a hundred."""
-    allowed = math.floor(0.01 * int((~positive).sum()) + 1e-9)
-    return float(np.sort(s[~positive])[::-1][allowed])
