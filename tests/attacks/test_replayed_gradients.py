@@ -267,8 +267,8 @@ def test_misfits_without_a_network_are_those_of_the_objective() -> None:
 
 @pytest.mark.parametrize(("noise", "least"), sampled([(0.0, 0.97), (1.5, 0.7)]))
 def test_a_part_of_the_rows_tells_as_much_as_all(noise: float, least: float) -> None:
-    """A surrogate of 300 rows of 1500: the guesses of all rows agree with those of a full one."""
-    view, y, _ = world(2, n=1500, noise=noise)
+    """A surrogate of 300 rows of 1000: the guesses of all rows agree with those of a full one."""
+    view, y, _ = world(2, n=1000, noise=noise)
     whole, part = (exploit(rows=rows, steps=200).infer(view, rng()) for rows in (0, 300))
     assert (whole.rows == part.rows).all()
     full, fewer = measure(whole, y), measure(part, y)
