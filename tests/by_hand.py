@@ -92,6 +92,17 @@ def models(fed: Federation, party: str) -> dict[str, nn.Module]:
     return {part: copy.deepcopy(m.one(0)).train() for part, m in fed.parties[party].modules.items()}
 
 
+def assert_follows(
+    fed: Federation, plain: Mapping[str, Mapping[str, nn.Module]], atol: float = 1e-12
+) -> None:
+    """Replica 0 of these parties has the weights of plain modules, by party and part."""
+    for party, parts in plain.items():
+        for part, module in parts.items():
+            for key, value in module.named_parameters():
+                mine = fed.parties[party].modules[part].params[key][0]
+                torch.testing.assert_close(mine, value, rtol=0, atol=atol)
+
+
 def assert_same(a: State, b: State, *, of: tuple[Any, Any] = (slice(None), slice(None))) -> None:
     """Two states are equal bit for bit; `of` picks the replicas of each."""
     assert a.keys() == b.keys()

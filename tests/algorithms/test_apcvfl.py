@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import assert_same, federation, models, tapped, trained, without
+from by_hand import assert_follows, assert_same, federation, models, tapped, trained, without
 from torch import Tensor
 from worlds import few_aligned, small_task, with_category
 
@@ -155,10 +155,7 @@ def test_updates_are_those_of_plain_torch() -> None:
             optimizer.zero_grad()
             loss().backward()
             optimizer.step()
-        now = models(fed, party)
-        for part in parts:
-            for mine, theirs in zip(now[part].parameters(), nets[party][part].parameters()):
-                torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-9)
+        assert_follows(fed, {party: {part: nets[party][part] for part in parts}}, 1e-9)
 
 
 def test_the_ledger_is_ids_and_one_upload_of_the_aligned_rows() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import federation, models, tapped, trained
+from by_hand import assert_follows, federation, models, tapped, trained
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from worlds import few_aligned, small_task, stack, with_category
@@ -101,11 +101,7 @@ class Joint:
         return torch.optim.SGD(params, lr=lr, momentum=0.9)
 
     def compare(self) -> None:
-        for name in self.fed.parties:
-            for part, module in models(self.fed, name).items():
-                pairs = zip(module.parameters(), self.parts[name][part].parameters(), strict=True)
-                for a, b in pairs:
-                    torch.testing.assert_close(a, b, rtol=0, atol=1e-11)
+        assert_follows(self.fed, self.parts, 1e-11)
 
 
 def descend(optimizer: torch.optim.SGD, loss: Tensor) -> None:

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import assert_same, federation, largest_difference, models, tapped, trained
+from by_hand import (
+    assert_follows,
+    assert_same,
+    federation,
+    largest_difference,
+    models,
+    tapped,
+    trained,
+)
 from torch import Tensor, nn
 from worlds import stack
 
@@ -97,11 +105,7 @@ def test_rounds_by_hand(order: str) -> None:
     for i in range(q):
         update(1, (theirs(x["passive1"]) * sent).sum(), reference)
         reference = [p.detach().clone() for p in theirs.parameters()] if i == 0 else reference
-    for party, parts in (("active", mine), ("passive1", {"bottom": theirs})):
-        for part, module in parts.items():
-            for key, value in module.named_parameters():
-                got = fed.parties[party].modules[part].params[key][0]
-                torch.testing.assert_close(got, value, rtol=0, atol=1e-12)
+    assert_follows(fed, {"active": mine, "passive1": {"bottom": theirs}})
 
 
 @pytest.mark.parametrize("order", ORDERS)

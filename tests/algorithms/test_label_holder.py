@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import federation, trained
+from by_hand import assert_follows, federation, models, trained
 from torch import nn
 
 from vflsec.core.rng import generator
@@ -37,9 +37,8 @@ def test_a_step_is_that_of_one_network_over_the_clients_columns() -> None:
     stack = small_stack([0, 1], widths=WIDTHS)
     fed = federation(algorithm, stack, [0, 1])
     assert list(fed.active.modules) == ["top"]
-    parts = [fed.parties["passive1"].modules["bottom"].one(0).train(),
-             fed.parties["passive2"].modules["bottom"].one(0).train(),
-             fed.active.modules["top"].one(0).train()]  # fmt: skip
+    of = {p: models(fed, p) for p in fed.parties}
+    parts = [of["passive1"]["bottom"], of["passive2"]["bottom"], of["active"]["top"]]
     optimizer = torch.optim.SGD([p for m in parts for p in m.parameters()], lr=0.5, momentum=0.9)
     rows = stack.rows("labelled")[:, :32]
     task = stack.first
@@ -50,12 +49,7 @@ def test_a_step_is_that_of_one_network_over_the_clients_columns() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    after = [fed.parties["passive1"].modules["bottom"].one(0),
-             fed.parties["passive2"].modules["bottom"].one(0),
-             fed.active.modules["top"].one(0)]  # fmt: skip
-    for mine, theirs in zip(after, parts, strict=True):
-        for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    assert_follows(fed, of)
     facts = algorithm.facts(fed)
     assert facts.widths == {"passive1": 3, "passive2": 3}
 

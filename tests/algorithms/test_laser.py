@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import assert_same, federation, largest_difference, models, tapped, trained, without
+from by_hand import (
+    assert_follows,
+    assert_same,
+    federation,
+    largest_difference,
+    models,
+    tapped,
+    trained,
+    without,
+)
 from torch import nn
 from worlds import few_aligned, small_task, stack
 
@@ -75,11 +84,7 @@ def test_a_step_is_that_of_the_sum_over_all_sets() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    now = {name: models(fed, name) for name in NAMES}
-    for name in NAMES:
-        for part, module in now[name].items():
-            for a, b in zip(module.parameters(), mine[name][part].parameters(), strict=True):
-                torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    assert_follows(fed, mine)
 
 
 def test_alone_it_is_local_training_bit_for_bit() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import assert_same, federation, models, tapped, trained, without
+from by_hand import assert_follows, assert_same, federation, models, tapped, trained, without
 from sampled import sampled
 from torch import Tensor, nn
 from worlds import small_task, stack
@@ -80,15 +80,6 @@ class Joint:
         self.optimizer.step()
         return {p: t.grad for p, t in z.items() if t.grad is not None}
 
-    def difference(self, fed: Any) -> float:
-        worst = 0.0
-        for p, parts in self.parts.items():
-            for part, module in parts.items():
-                for key, value in module.named_parameters():
-                    mine = fed.parties[p].modules[part].params[key][0]
-                    worst = max(worst, float((mine - value).detach().abs().max()))
-        return worst
-
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("fusion", FUSIONS, ids=lambda f: f"{f['aggregation']}-{len(f)}{f['top']}")
@@ -108,7 +99,7 @@ def test_split_training_is_joint_training(k: int, fusion: dict[str, Any], optimi
         assert set(sent) == set(stacked.first.passive)
         for party, gradient in sent.items():
             torch.testing.assert_close(gradient, expected[party], rtol=0, atol=1e-12)
-    assert joint.difference(fed) < 1e-10
+    assert_follows(fed, joint.parts, 1e-10)
     moved = [
         float((v - before[p][part][key]).abs().max())
         for p, parts in fed.state().items()
