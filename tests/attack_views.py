@@ -12,11 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from vflsec.audit.metrics import score
+from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess, Truth
 from vflsec.core.rng import generator
 from vflsec.core.view import Facts, Known, Schema, Table, View
+from vflsec.plugins import registry
 
 PARTY = "passive1"
+
+
+def made(name: str, **params: object) -> Attack:
+    """A registered attack with these settings."""
+    return registry.attacks.create(name, params)
 
 
 def alternating(y: Tensor, count: int) -> Tensor:
@@ -173,7 +180,6 @@ def iso(g: Tensor, strength: float, seed: int = 0, batch: int | None = None) -> 
     from vflsec.core.message import Message
     from vflsec.core.policy import Own
     from vflsec.core.rng import Streams
-    from vflsec.plugins import registry
 
     policy = registry.defenses.create("iso", {})
     own = Own("active", torch.tensor([strength], dtype=torch.float64), Streams([seed], "iso"))

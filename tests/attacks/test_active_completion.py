@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from attack_views import made
 
-from vflsec.core.attack import Attack
 from vflsec.core.federation import Federation
 from vflsec.core.policy import Own
 from vflsec.core.rng import Streams
@@ -15,9 +16,7 @@ from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
 
-
-def active(**params: object) -> Attack:
-    return registry.attacks.create("active_completion", params)
+active = partial(made, "active_completion")
 
 
 def factors(

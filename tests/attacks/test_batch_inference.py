@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, make_view, measure, rng
+from attack_views import PARTY, made, make_view, measure, rng
 from sampled import sampled
 from torch import Tensor, nn
 
 from vflsec.attacks.batch_inference import System, linear_system, zero_sum_basis
-from vflsec.core.attack import Attack
 from vflsec.core.channel import Recorder
 from vflsec.core.view import Facts, Update, View, as_needs
 from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack, train
 
-
-def bli(**params: object) -> Attack:
-    return registry.attacks.create("batch_inference", params)
+bli = partial(made, "batch_inference")
 
 
 def with_steps(view: View, updates: Sequence[Update], factor: float = 1.0) -> View:

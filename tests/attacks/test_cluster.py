@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, binary_gradients, make_view, measure, rng
+from attack_views import PARTY, binary_gradients, made, make_view, measure, rng
 from torch import nn
 
 from vflsec.attacks.cluster import Cluster
-from vflsec.core.attack import Attack
-from vflsec.plugins import registry
 
-
-def cluster(**params: object) -> Attack:
-    return registry.attacks.create("cluster", params)
+cluster = partial(made, "cluster")
 
 
 def blobs(

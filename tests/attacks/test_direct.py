@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from attack_views import iso, make_view, measure, rng
+from attack_views import iso, made, make_view, measure, rng
 from cohorts import cohort
 
-from vflsec.core.attack import Attack
 from vflsec.core.view import Facts, Known
 from vflsec.data.prepare import make_task
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, DefenseSpec
 
-
-def direct(**params: object) -> Attack:
-    return registry.attacks.create("direct", params)
+direct = partial(made, "direct")
 
 
 def logit_gradients(n: int, classes: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

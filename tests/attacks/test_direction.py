@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from attack_views import binary_gradients, iso, make_view, measure, rng, same
+from attack_views import binary_gradients, iso, made, make_view, measure, rng, same
 from cohorts import cohort
 
-from vflsec.core.attack import Attack
 from vflsec.core.view import Known
 from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, DefenseSpec
 
-
-def direction(**params: object) -> Attack:
-    return registry.attacks.create("direction", params)
+direction = partial(made, "direction")
 
 
 @pytest.mark.parametrize("positive_rate", [0.1, 0.5, 0.9])

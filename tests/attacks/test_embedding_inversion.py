@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, r2, rng
+from attack_views import PARTY, feature_view, made, r2, rng
 from cohorts import cohort
 from sampled import sampled
 
 from vflsec.audit.scoring import score_answer
 from vflsec.audit.truth import choose_goal
-from vflsec.core.attack import Attack
 from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.guess import Guess
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control, feature_controls
-from vflsec.plugins import registry
 from vflsec.specs import NAMED, AttackSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
 
-
-def inversion(**params: object) -> Attack:
-    return registry.attacks.create("embedding_inversion", params)
+inversion = partial(made, "embedding_inversion")
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

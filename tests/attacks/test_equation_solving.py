@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, rng
+from attack_views import PARTY, feature_view, made, rng
 from torch import nn
 
-from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess
 from vflsec.core.task import Stack, Task
 from vflsec.core.view import View
@@ -22,9 +22,7 @@ from vflsec.specs import AttackSpec
 from vflsec.testing import small_task, train
 from vflsec.train.views import make_view
 
-
-def solving(**params: object) -> Attack:
-    return registry.attacks.create("equation_solving", params)
+solving = partial(made, "equation_solving")
 
 
 def linear_world(columns: int, classes: int) -> tuple[View, torch.Tensor]:

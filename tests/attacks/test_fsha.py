@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from statistics import mean
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, r2, rng
+from attack_views import PARTY, feature_view, made, r2, rng
 from cohorts import cohort
 
 from vflsec.core.attack import Attack
@@ -31,12 +31,10 @@ from vflsec.train.demand import Demand
 from vflsec.train.loop import predict
 from vflsec.train.views import build_grants, make_view
 
+fsha = partial(made, "fsha")
+
 SEEDS = (0, 1, 2)
 EMBEDDINGS = ("received", "embedding", "last", "active")
-
-
-def fsha(**params: object) -> Attack:
-    return registry.attacks.create("fsha", params)
 
 
 def world(kind: str, seed: int, columns: int) -> Task:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from attack_views import make_view, measure, null_band, rng, same
+from attack_views import made, make_view, measure, null_band, rng, same
 from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
@@ -22,9 +23,7 @@ from vflsec.inference.gradient_history import History, _evidence, em_scores, sof
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, DefenseSpec
 
-
-def completion(**params: object) -> Attack:
-    return registry.attacks.create("gradient_completion", params)
+completion = partial(made, "gradient_completion")
 
 
 def signals(

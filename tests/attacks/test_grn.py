@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, make_view, r2, rng
+from attack_views import PARTY, feature_view, made, make_view, r2, rng
 from torch import nn
 
-from vflsec.core.attack import Attack
 from vflsec.core.view import Schema, Table, View
 from vflsec.plugins import registry
 
-
-def grn(**params: object) -> Attack:
-    return registry.attacks.create("grn", params)
+grn = partial(made, "grn")
 
 
 def world(seed: int = 0, n: int = 256) -> tuple[View, torch.Tensor]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from attack_views import binary_gradients, make_view, measure, rng
+from attack_views import binary_gradients, made, make_view, measure, rng
 
-from vflsec.core.attack import Attack
 from vflsec.errors import ThreatModelError
-from vflsec.plugins import registry
 
-
-def hints(**params: object) -> Attack:
-    return registry.attacks.create("hints", params)
+hints = partial(made, "hints")
 
 
 @pytest.mark.parametrize("measured_by", ["projection", "distance"])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, make_view, measure, rng, same, tables
+from attack_views import PARTY, made, make_view, measure, rng, same, tables
 from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
@@ -31,9 +31,7 @@ from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.testing import small_task
 
-
-def joint(**params: object) -> Attack:
-    return registry.attacks.create("joint_completion", params)
+joint = partial(made, "joint_completion")
 
 
 def drawn(seed: int, n: int = 800, tell: float = 1.7) -> tuple[Tensor, Tensor]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from attack_views import make_view, measure, rng, same
+from attack_views import made, make_view, measure, rng, same
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
-from vflsec.core.attack import Attack
 from vflsec.core.guess import Guess
 from vflsec.core.view import Known
 from vflsec.inference.completion import (
@@ -26,11 +26,8 @@ from vflsec.inference.completion import (
     logistic_cv,
     simplest_good,
 )  # fmt: skip
-from vflsec.plugins import registry
 
-
-def completion(**params: object) -> Attack:
-    return registry.attacks.create("model_completion", params)
+completion = partial(made, "model_completion")
 
 
 def labels(n: int, classes: int, seed: int = 0) -> torch.Tensor:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
-from attack_views import (
-    binary_gradients,
-    make_view,
-    measure,
-    rng,
-    same,
-)
+from attack_views import binary_gradients, made, make_view, measure, rng, same
 
-from vflsec.core.attack import Attack
-from vflsec.plugins import registry
-
-
-def norm(**params: object) -> Attack:
-    return registry.attacks.create("norm", params)
+norm = partial(made, "norm")
 
 
 def test_constructed_gradients_are_ranked_without_error() -> None:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
-from attack_views import iso, make_view, measure, rng, tables
+from attack_views import iso, made, make_view, measure, rng, tables
 from sampled import sampled
 from torch import Tensor, nn
 
 from vflsec.attacks.unsplit import Unsplit, label_distances, replayed
-from vflsec.core.attack import Attack
 from vflsec.core.view import Facts, View
 from vflsec.inference.gradient_replay import compute_misfits, compute_slopes, list_factors
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
 from vflsec.plugins import registry
 
-
-def exploit(**params: object) -> Attack:
-    return registry.attacks.create("exploit", params)
+exploit = partial(made, "exploit")
 
 
 def world(classes: int = 2, n: int = 240, noise: float = 0.0) -> tuple[View, Tensor, nn.Module]:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, r2, rng
+from attack_views import PARTY, feature_view, made, r2, rng
 from torch import nn
 
-from vflsec.core.attack import Attack
 from vflsec.core.view import Table, View
 from vflsec.errors import ThreatModelError
 from vflsec.measure.controls import feature_controls
-from vflsec.plugins import registry
+
+sdar = partial(made, "sdar")
 
 KEY = ("received", "embedding", "last", "active")
-
-
-def sdar(**params: object) -> Attack:
-    return registry.attacks.create("sdar", params)
 
 
 def world(

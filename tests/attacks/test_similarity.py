@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from attack_views import make_view, measure, rng
+from attack_views import made, make_view, measure, rng
 from torch import nn
 
-from vflsec.core.attack import Attack
 from vflsec.core.view import Known
 from vflsec.errors import ThreatModelError
-from vflsec.plugins import registry
+
+similarity = partial(made, "similarity")
 
 VARIANTS = [f"{how}_{by}" for how in ("nearest", "centre", "seeded") for by in ("cosine", "euclid")]
-
-
-def similarity(**params: object) -> Attack:
-    return registry.attacks.create("similarity", params)
 
 
 def blobs(n: int, classes: int, apart: float) -> tuple[torch.Tensor, torch.Tensor]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from attack_views import make_view, measure, rng
+from attack_views import made, make_view, measure, rng
 
-from vflsec.core.attack import Attack
 from vflsec.core.view import Known
 from vflsec.inference.score_orientation import find_orientation
-from vflsec.plugins import registry
 
-
-def spectral(**params: object) -> Attack:
-    return registry.attacks.create("spectral", params)
+spectral = partial(made, "spectral")
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

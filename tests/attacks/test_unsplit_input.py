@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, r2, rng
+from attack_views import PARTY, feature_view, made, r2, rng
 from torch import Tensor, nn
 
-from vflsec.core.attack import Attack
 from vflsec.core.rng import as_global
 from vflsec.core.view import View
-from vflsec.plugins import registry
 
-
-def unsplit(**params: object) -> Attack:
-    return registry.attacks.create("unsplit_input", params)
+unsplit = partial(made, "unsplit_input")
 
 
 def world(seed: int = 0, n: int = 120, out: int = 6) -> tuple[View, Tensor]:
