@@ -104,11 +104,6 @@ def count_by_class(
     return out
 
 
-def read_classes(found: Any) -> tuple[ClassCount, ...]:
-    """Counts from plain values; none where there are none."""
-    return tuple(ClassCount(**row) for row in found or ())
-
-
 def is_nameable(rows: int, of: int) -> bool:
     """Whether a class with so many of the rows can be named."""
     return 0 < rows <= _MOST * (of - rows)

@@ -18,7 +18,7 @@ import pandas as pd
 from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals
 from vflsec.audit.controls import Leakage, Paired
-from vflsec.audit.exposed import EXPOSED, Counts, Exposed, read_classes
+from vflsec.audit.exposed import EXPOSED, ClassCount, Counts, Exposed
 from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_reach
 from vflsec.audit.point import (
     IDENTITY,
@@ -39,6 +39,7 @@ from vflsec.audit.result_row import (
 from vflsec.core import check
 from vflsec.label import PRIMARY
 from vflsec.runtime.grouping import group_by
+from vflsec.runtime.typed_values import read_as
 from vflsec.specs import BY_CLASS, QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
 
 _FIELDS = {f.name for f in fields(ResultRow)}
@@ -79,7 +80,7 @@ def make_records(result: CellResult) -> Iterator[dict[str, Any]]:
             "messages": sum(row.messages for row in sent),
             **vars(m),
             "turned": m.notes.get(TURNED),
-            "by_class": read_classes(m.notes.get(BY_CLASS)),
+            "by_class": read_as(tuple[ClassCount, ...], m.notes.get(BY_CLASS, ())),
             "asked": _chosen(m),
         }
 

@@ -12,10 +12,11 @@ from typing import Any, cast
 import pandas as pd
 
 from vflsec.audit.controls import CHANCE, Controls, Paired, find_sign, find_strongest
-from vflsec.audit.exposed import ClassCount, read_classes
+from vflsec.audit.exposed import ClassCount
 from vflsec.audit.intervals import mean_of
 from vflsec.audit.point import Identity, Scored, clean
 from vflsec.runtime.grouping import group_by
+from vflsec.runtime.typed_values import read_as
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
@@ -112,7 +113,8 @@ def read_rows(frame: pd.DataFrame) -> list[ResultRow]:
     return [
         ResultRow(**{k: clean(v) for k, v in r.items() if k in _NAMES}
                   | {"controls": json.loads(r["controls"]) if r["controls"] else {},
-                     "by_class": read_classes(json.loads(r.get("by_class") or "[]"))})
+                     "by_class": read_as(
+                         tuple[ClassCount, ...], json.loads(r.get("by_class") or "[]"))})
         for r in rows
     ]  # fmt: skip
 

@@ -26,7 +26,7 @@ from vflsec.measure.control_cache import SharedControls, hash_view
 from vflsec.measure.controls import (
     Control,
     controls_for,
-    guess_reassigned,
+    guess_on_others,
     guess_untrained,
     name_alike,
     share_rows,
@@ -303,7 +303,7 @@ class Bench:
                     f"{of.spec.name} needs a control training. Set reassigned = false."
                 )
             bottoms = [self._reassigned(seed, of.spec.adversary) for seed in of_seeds]
-            return guess_reassigned(of.attack, fresh, rngs, bottoms)
+            return guess_on_others("reassigned", of.attack, fresh, rngs, bottoms)
 
         mine = (*rest, "untrained", of.spec.stream)
         if mine in self._late:

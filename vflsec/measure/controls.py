@@ -277,46 +277,32 @@ def guess_randomised(view: View, labels: torch.Tensor) -> Control:
 def guess_untrained(
     attack: Attack, views: Sequence[View], rngs: Sequence[torch.Generator]
 ) -> list[list[Control]]:
-    """The same attack on each adversary's bottom as it was before training.
-
-    Empty lists where there is no such thing: the attack needs more than its own bottom and grants,
-    or the bottom is not kept.
-    """
-    if any("initial" not in v.models[p] for v in views for p in v.holders):
-        return [[] for _ in views]
-    before = [{p: v.models[p]["initial"] for p in v.holders} for v in views]
-    return _on_others("untrained", attack, views, rngs, before)
+    """The same attack on each adversary's bottom as it was before training."""
+    before = [
+        {p: m["initial"] for p in v.holders if "initial" in (m := v.models[p])} for v in views
+    ]
+    return guess_on_others("untrained", attack, views, rngs, before)
 
 
-def guess_reassigned(
-    attack: Attack,
-    views: Sequence[View],
-    rngs: Sequence[torch.Generator],
-    bottoms: Sequence[Mapping[str, nn.Module]],
-) -> list[list[Control]]:
-    """The same attack on bottoms that the federation trained on labels dealt out anew.
-
-    What it reaches there comes from features that any task would have taught, and not from the
-    labels. Empty lists as for :func:`guess_untrained`.
-
-    Args:
-        bottoms: of each view's adversaries, by party.
-    """
-    if any(p not in by for v, by in zip(views, bottoms, strict=True) for p in v.holders):
-        return [[] for _ in views]
-    return _on_others("reassigned", attack, views, rngs, bottoms)
-
-
-def _on_others(
+def guess_on_others(
     name: str,
     attack: Attack,
     views: Sequence[View],
     rngs: Sequence[torch.Generator],
     bottoms: Sequence[Mapping[str, nn.Module]],
 ) -> list[list[Control]]:
-    """The same attack without messages and with other bottoms, if it needs no more than its own."""
-    whats = {n.what for n in as_needs(attack.needs)}
-    if attack.target != "label" or "model" not in whats or whats - {"model", "known_rows", "prior"}:
+    """The same attack without messages and with other bottoms.
+
+    What it reaches on those that the federation trained on labels dealt out anew (``reassigned``)
+    comes from features that any task would have taught, and not from the labels. Empty lists where
+    there is no such thing: the attack needs more than its own bottom and grants, or one is missing.
+
+    Args:
+        bottoms: of each view's adversaries, by party.
+    """
+    whats, usual = {n.what for n in as_needs(attack.needs)}, {"model", "known_rows", "prior"}
+    lacks = any(p not in by for v, by in zip(views, bottoms, strict=True) for p in v.holders)
+    if lacks or attack.target != "label" or "model" not in whats or whats - usual:
         return [[] for _ in views]
     placed = [
         replace(
