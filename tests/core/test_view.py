@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vflsec.core.shared_tables import as_bytes
 from vflsec.core.view import Facts, Known, Need, Schema, Table, View, as_needs
 from vflsec.errors import ThreatModelError
 
@@ -210,3 +211,19 @@ def test_design_folds_many_codes() -> None:
 def test_design_of_images_is_flat() -> None:
     x = torch.arange(24.0).reshape(2, 1, 3, 4)
     assert torch.equal(Schema((), (), (1, 3, 4)).design(x), x.reshape(2, 12))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.arange(6.0, dtype=torch.float64).reshape(2, 3),
+        torch.arange(6.0).reshape(2, 3).T,
+        torch.tensor(3.0, dtype=torch.float64),
+        torch.zeros(3, 0),
+        torch.ones(1, dtype=torch.float64).as_strided((1, 1), (0, 0)),  # as expanding leaves it
+        torch.ones(1, dtype=torch.float64).expand(4, 2),
+    ],
+    ids=lambda x: f"{tuple(x.shape)} {x.stride()}",
+)
+def test_bytes_are_those_of_the_numbers_however_they_lie(x: torch.Tensor) -> None:
+    assert bytes(as_bytes(x).tolist()) == x.numpy().tobytes()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
+from vflsec.core.shared_tables import as_bytes
 from vflsec.errors import PolicyError
 
 
@@ -96,8 +97,7 @@ class Binding:
         if not bool(off.any()) or before.shape != after.shape or before.dtype != after.dtype:
             return
         off = off.to(before.device)
-        left, right = (x[off].contiguous().view(torch.uint8) for x in (before, after))
-        if not torch.equal(left, right):
+        if not torch.equal(*(as_bytes(x[off]) for x in (before, after))):
             raise PolicyError(
                 f"{self.policy.name}: changes {what} at strength 0. Return it as given, as by "
                 "own.choose(changed, original)."

@@ -50,8 +50,15 @@ class SharedTables(Generic[Key]):
 def _sums(tables: Mapping[Key, Table]) -> list[int]:
     """A sum of every table's bytes; those of one that stands there twice are summed once."""
     every = {id(t): t for t in tables.values()}.values()
-    return [crc32(_bytes(x)) for t in every for x in (t.tensor, t.rows, t.epoch, t.step)]
+    return [
+        crc32(as_bytes(x.cpu()).numpy().data)
+        for t in every for x in (t.tensor, t.rows, t.epoch, t.step)
+    ]  # fmt: skip
 
 
-def _bytes(x: Tensor) -> memoryview:
-    return x.detach().cpu().contiguous().view(torch.uint8).numpy().data
+def as_bytes(x: Tensor) -> Tensor:
+    """The bytes of a tensor's numbers in their order, (n,); not a copy where they lie so."""
+    flat = x.detach().contiguous().flatten()
+    if flat.stride(0) != 1:  # a single number that was expanded from one
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8)

@@ -22,8 +22,10 @@ def print_changes(found: Comparison, console: Console) -> None:
 
 
 def _name(r: Compared) -> str:
-    """The attack and who made it, or the utility."""
-    return f"{r.attack} by {r.adversary}" if r.attack else f"utility ({r.metric})"
+    """The attack and who made it, or the utility; of no rows what was measured of a claim."""
+    if r.attack:
+        return f"{r.attack} by {r.adversary}"
+    return f"utility ({r.metric})" if r.split else r.metric
 
 
 def _build_changes(found: Comparison) -> Iterator[tree.Block]:
@@ -38,9 +40,9 @@ def _build_changes(found: Comparison) -> Iterator[tree.Block]:
         yield tree.Table("", heads, tuple(map(_change_row, moved)))
     for state, rows in (("gone", found.gone), ("new", found.new)):
         for r in rows:
-            what = _name(r) if r.attack else "utility"
-            where = f"{r.dataset}, {r.algorithm}, {format_place(r)}, {r.split} rows"
-            yield tree.Paragraph(f"{state}: {what} ({where})", Tone.WARNING)
+            where = f"{r.dataset}, {r.algorithm}, {format_place(r)}"
+            where += f", {r.split} rows" if r.split else ""
+            yield tree.Paragraph(f"{state}: {_name(r)} ({where})", Tone.WARNING)
     if not found.rows:
         yield tree.Paragraph("No point is in both.")
     if same:
