@@ -15,6 +15,7 @@ from vflsec.core.view import Table, View
 from vflsec.label import find_label
 
 _FAR = 4.0  # embedding norms
+_PART = 1 << 14  # rows that are worked on at once
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,12 @@ def _laid(
         u = torch.eye(code.shape[1], dtype=torch.float64)  # gradients of the logits themselves
     else:
         u = _directions(rng, code.shape[1], flat.shape[1])
-    hit = torch.isin(table.rows, chosen.to(table.rows.device))
-    norm = float(flat.double().norm(dim=1).square().mean().sqrt())
+    hit = torch.isin(table.rows, chosen.to(table.rows.device)).nonzero().squeeze(1)
+    norms = torch.cat([part.double().norm(dim=1) for part in flat.split(_PART)])
+    norm = float(norms.square().mean().sqrt())
     out = flat.clone()
-    out[hit] = (-norm * code[table.rows[hit].cpu()] @ u).to(out)
+    for at in hit.split(_PART):  # in float64 for a moment
+        out[at] = (-norm * code[table.rows[at].cpu()] @ u).to(out)
     return Table(out.reshape(table.tensor.shape), table.rows, table.epoch, table.step)
 
 

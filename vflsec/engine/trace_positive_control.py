@@ -98,11 +98,10 @@ def lay_leak(view: View, y: Tensor, seed: int) -> View:
     full = plant_leak(told, every, prior.tolist(), 1.0, generator(seed, "planted", "laid"))
     none = torch.zeros(len(y), dtype=torch.bool)
     rare = none if label.floating else y == label.sides - 1
-    tables = {
-        key: _marked(table, rare) if key[:2] == ("received", "gradient") else table
-        for key, table in full.tables.items()
-    }
-    return replace(full, tables=tables)
+    for key, table in full.tables.items():
+        if key[:2] == ("received", "gradient"):
+            _mark(table, rare)
+    return full
 
 
 def _some(view: View, seed: int) -> View:
@@ -121,14 +120,11 @@ def _some(view: View, seed: int) -> View:
     return replace(view, targets=kept, tables=tables)
 
 
-def _marked(table: Table, rare: Tensor) -> Table:
-    """The same messages with an entry of exactly 0 for rows (N,) of the rare class."""
-    flat = table.tensor.flatten(1)
-    if flat.shape[1] < 2:
-        return table
-    out, named = flat.clone(), table.rows >= 0
-    out[named & rare[table.rows.clamp_min(0)], 0] = 0.0
-    return Table(out.reshape(table.tensor.shape), table.rows, table.epoch, table.step)
+def _mark(table: Table, rare: Tensor) -> None:
+    """An entry of exactly 0 for rows (N,) of the rare class, in messages that were laid."""
+    flat, named = table.tensor.flatten(1), table.rows >= 0
+    if flat.shape[1] > 1:
+        flat[named & rare[table.rows.clamp_min(0)], 0] = 0.0
 
 
 def join_answers(made: Sequence[Answer], y: Tensor, target: str) -> Planted | None:
