@@ -82,9 +82,10 @@ def algorithm_cuts_the_graph(name: str) -> None:
 
 def algorithm_ignores_company(name: str) -> None:
     """A cell alone equals the cell in company bit for bit in float64, noise and dropout on, where
-    some cells stop before others.
+    some cells stop before others: steps so large that not every epoch is better.
     """
-    algorithm, world = _algorithm(name, ("patience",), epochs=4, patience=1, dropout=0.2)
+    how = {"epochs": 4, "patience": 1, "dropout": 0.2, "lr": 0.1}
+    algorithm, world = _algorithm(name, ("patience", "lr"), **how)
     iso = registry.defenses.create("iso")
     seeds, strengths = [3, 0, 1, 0, 2], [0.0, 1.0, 2.0, 0.5, 1.0]
     iso_on = {"active": [(iso, torch.tensor(strengths, dtype=torch.float64))]}
