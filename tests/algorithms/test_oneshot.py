@@ -11,6 +11,7 @@ from by_hand import assert_same, federation, trained
 from sampled import sampled
 from torch import Tensor, nn
 
+from vflsec.algorithms._local_work import JUDGES
 from vflsec.algorithms.fewshot import FewShot
 from vflsec.algorithms.oneshot import OneShot
 from vflsec.core.federation import Federation
@@ -405,6 +406,18 @@ def test_a_client_finds_its_length_by_itself_and_trains_that_long_on_all_rows(
                 a, b = (f.parties[name].modules[part].state() for f in (fed, until))
                 assert all(torch.equal(a[k][r], b[k][r]) for k in a)
     assert len(lengths) > 1
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.5, True), (0.05, False)])
+def test_too_few_rows_to_judge_by_are_not_held_out(share: float, found: bool) -> None:
+    """Three rows of a class once ended training after one pass of 60."""
+    algorithm = OneShot(**{**SMALL, "local_held_out": share})
+    fed = federation(algorithm, small_stack([0]))
+    rows = fed.stack.rows("labelled").shape[1]
+    assert (int(share * rows) >= JUDGES * fed.classes) == found
+    phases = {p.name: p for p in algorithm.phases(fed)}
+    assert ("local_length" in phases) == found
+    assert phases["local"].rows.shape[1] == rows
 
 
 @pytest.mark.parametrize(

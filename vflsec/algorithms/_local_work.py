@@ -28,6 +28,8 @@ from vflsec.nn.loss import cross_entropy
 
 HOME = ("bottom", "head")
 """A client's modules that local training trains."""
+JUDGES = 10
+"""Held-out rows for each class below which none are held out: three say nothing of a length."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,8 @@ class LocalWork(SplitNN):
             out, in training on the others.
         local_epochs: passes over the aligned rows instead, if above 0.
         local_held_out: share of the aligned rows on whose temporary labels a client judges itself
-            after every pass over the others, to train on all for as many as were best. 0 trains all
-            updates.
+            after every pass over the others, to train on all for as many as were best. 0, and fewer
+            than :data:`JUDGES` of a class, train all updates.
         local_patience: updates without a better judgement before a client stops.
         local_schedule: of the rate in local training: ``constant``, or ``cosine``, FixMatch's
             cos(7 pi t / 16 T) of update t of T.

@@ -34,7 +34,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from vflsec.algorithms._local_work import HOME, LocalWork
+from vflsec.algorithms._local_work import HOME, JUDGES, LocalWork
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.phase import hold_out
 from vflsec.core.view import Facts
@@ -71,6 +71,8 @@ class OneShot(LocalWork):
         every = fed.released(fed.stack.rows("labelled"))
         start = before or (lambda: self.restart(fed))
         home, held = hold_out(every, self.local_held_out)
+        if held.shape[1] < JUDGES * fed.classes:
+            home, held = hold_out(every, 0.0)
         batches = math.ceil(home.shape[1] / self.batch_size)
         passes = self.local_epochs or math.ceil(self.local_steps / batches)
         most = passes * batches if self.local_epochs else self.local_steps
