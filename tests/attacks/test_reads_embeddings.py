@@ -63,14 +63,17 @@ def test_it_asks_for_what_it_needs_and_answers_no_auxiliary_row(
     needs = {need.kind or need.what for need in as_needs(attack.needs)}
     assert needs <= lacking.keys()
     for need in needs:
-        with pytest.raises(ThreatModelError):
+        with pytest.raises(ThreatModelError) as refused:
             attack.infer(lacking[need], rng())
+        assert SAID.get(need, need) in str(refused.value)
     assert attack.infer(view, rng()).rows.tolist() == view.targets["train"].tolist()
 
 
 OWN = {"mean", "linear", "network", "entry", "labelled", "labelled, network", "labelled, entry",
        "chosen"}  # fmt: skip
 SUMMED = {"hidden": (), "top": (), "linear_top": False, "aggregation": "sum", "lr": 1e-12}
+SAID = {"labels": "labels of its own"}
+"""What a refusal says of a need, where that is not its name."""
 COHORT: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], tuple[float, ...], Any]] = [
     ("attribute", {}, {"n": 400}, {"epochs": 4}, (0.85, 160, 0.7), {"majority", "logistic"}),
     ("attribute", {"ask": "largest tenth"}, {"n": 600}, {"epochs": 4}, (0.85, 280, 0.75),

@@ -148,11 +148,19 @@ def test_front_drops_what_is_beaten() -> None:
         ({"between": (0.0, 100.0)}, "tune: low must be"),
         ({"between": (2.0, 1.0)}, "tune: high must be"),
         ({"drop": -1.0}, "tune: drop"), ({"rounds": -1}, "tune: rounds"),
+        ({"between": (float("nan"), 3.0)}, "tune: low must be"),
+        ({"between": (0.2, float("inf"))}, "tune: high must be"),
     ],
 )  # fmt: skip
 def test_bad_arguments(how: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        tune("quickstart", "iso", **how)
+    for defense in ("iso", "local_trees"):
+        with pytest.raises(ConfigError, match=said):
+            tune("quickstart", defense, **how)
+
+
+def test_whole_numbers_must_lie_between_the_bounds() -> None:
+    with pytest.raises(ConfigError, match=r"whole numbers .* got 1\.5"):
+        tune("quickstart", "local_trees", between=(0.2, 1.5))
 
 
 def test_gates_at_a_strength_do_not_stand_in_the_way(
@@ -425,6 +433,11 @@ def test_where_no_attack_sees_a_message_nothing_leaks_and_the_loss_counts() -> N
     assert found[9.0].drop == pytest.approx(0.1)
     assert found[9.0].meets(0.01)
     assert not found[0.0].meets(0.01)
+    lost = [r | {"status": "error", "value": None} if (r["strength"], r["seed"]) == (9.0, 0) else r
+            for r in rows]  # fmt: skip
+    found = {t.strength: t for t in trials(read_records(lost))}
+    assert found[9.0].failed  # a training that broke is no proof of anything
+    assert not found[9.0].meets(0.01)
 
 
 def test_defenses_of_trees_treat_what_their_hooks_decide_on() -> None:

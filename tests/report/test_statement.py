@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 from first_screens import CASES, ISO, NONE, OFF, passes_at_a_strength
@@ -109,15 +110,32 @@ def test_what_is_no_longer_shown_is_less_only_where_that_is_shown(
     assert (found.text if isinstance(found, Cell) else found).split(";")[0] == cell
 
 
-def test_every_kind_of_leak_must_be_shown_to_be_less() -> None:
-    def claim(quantity: Quantity, low: float | None, high: float | None) -> LeakageClaim:
-        return LeakageClaim(quantity=quantity, advantage=0.2, low=low, high=high)
+def test_every_leak_must_be_tested_again_and_shown_to_be_less() -> None:
+    def claim(quantity: Quantity, low: float | None, most: float | None, n: int = 2) -> Any:
+        """Of the strongest of some tests, whose largest upper bound is `most`."""
+        return LeakageClaim(quantity=quantity, advantage=0.2, low=low, high=0.0, most=most, tried=n)
 
     one, two = Quantity.LEAKAGE, Quantity.EXPOSED
     before = [claim(one, 0.2, 0.3), claim(two, 0.1, 0.2), claim(Quantity.REVERSED, -0.2, 0.1)]
-    assert statement._is_less([claim(one, -0.1, 0.1), claim(two, -0.1, 0.09)], before)
-    assert not statement._is_less([claim(one, -0.1, 0.1), claim(two, -0.1, 0.1)], before)
-    assert not statement._is_less([claim(one, None, None), claim(two, -0.1, 0.09)], before)
+
+    def is_less(*after: LeakageClaim) -> bool:
+        return statement._is_less(after, before)
+
+    assert is_less(claim(one, -0.1, 0.1), claim(two, -0.1, 0.09))
+    assert not is_less(claim(one, -0.1, 0.1), claim(two, -0.1, 0.1))
+    assert not is_less(claim(one, None, None), claim(two, -0.1, 0.09))
+    assert not is_less(claim(one, -0.1, 0.1))  # nobody looked for exposed people again
+    assert not is_less(claim(one, -0.1, 0.1, 1), claim(two, -0.1, 0.09))  # an attack is gone
+
+
+def test_a_claim_knows_the_largest_bound_of_its_tests() -> None:
+    points = [make_point(ISO, "norm", "label", 0.02, 0.4),
+              make_point(ISO, "cluster", "label", 0.03, 0.03)]  # fmt: skip
+    (found,) = (c for c in make_summary(points, []).claims if c.quantity is Quantity.LEAKAGE)
+    assert found.attack == "cluster"
+    assert found.most is not None
+    assert found.high is not None
+    assert found.most > 0.3 > found.high
 
 
 def price(*rows: GridRow) -> str:

@@ -164,6 +164,7 @@ def test_processes_that_begin_at_once(tmp_path: Path) -> None:
     ("x", "dtype", "size", "store"),
     [
         (np.ones((2, 3), np.float16), "float16", 12, "d3-f2"),
+        (torch.ones(2, 3).half(), "float16", 12, "d3-f2"),
         (torch.ones(2, 3, dtype=torch.bfloat16), "bfloat16", 12, "d3-f4"),
         (torch.ones(2, 3, requires_grad=True), "float32", 24, "d3-f4"),
         (np.ones((2, 3), np.int32), "int32", 24, "d3-f8"),

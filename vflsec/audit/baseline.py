@@ -243,8 +243,9 @@ def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]
     figures = [v for by_seed in of.values() for v in by_seed.values()]
     if not of or not all(of.values()) or not all(map(math.isfinite, figures)):
         raise ValueError
-    numbers = ("strength", "known_rows")
-    if any(isinstance(p[k], str | bool) is (k in numbers) for k in (*numbers, "grants")):
+    if any(isinstance(p[k], str | bool) for k in ("strength", "known_rows")):
+        raise ValueError
+    if not all(isinstance(p[k], str) for k in ("grants", "attack_key")):
         raise ValueError
     return Key(**{k: p[k] for k in _WRITTEN}), of
 

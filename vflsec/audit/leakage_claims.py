@@ -61,6 +61,7 @@ class LeakageClaim(Identity):
         low, high: its interval; None for one seed.
         p: corrected one-sided p-value of "it gains nothing"; None for one seed.
         tried: how many tests were made.
+        most: the largest upper bound of all of them; None where one has none.
         attacks: of how many attacks.
         at: which rows and stage in words, where the attack has several.
     """
@@ -72,6 +73,7 @@ class LeakageClaim(Identity):
     high: float | None = None
     p: float | None = None
     tried: int = 0
+    most: float | None = None
     attacks: int = 0
     at: str = ""
 
@@ -188,7 +190,9 @@ def _claim(quantity: Quantity, of: Sequence[Point]) -> LeakageClaim:
     leak, m = point.leakage, len(of)
     known = leak is not None and best.low is not None and quantity is not Quantity.REVERSED
     p = min(1.0, m * leak.p_above(0.0)) if leak is not None and known else None
-    return replace(best, p=p, attacks=len(_group(of, *_DEPLOYED)), at=_at(point, of))
+    highs = [claim.high for claim, _ in made if claim.high is not None]
+    most = max(highs) if len(highs) == m else None
+    return replace(best, p=p, most=most, attacks=len(_group(of, *_DEPLOYED)), at=_at(point, of))
 
 
 def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClaim:

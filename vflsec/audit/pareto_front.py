@@ -51,6 +51,11 @@ class Trial:
     failed: str = ""
     turned: bool = False
 
+    @property
+    def named(self) -> str:
+        """The attack, or that none sees a message."""
+        return self.attack or "no attack sees a message"
+
     def meets(self, leak: float) -> bool:
         """Whether every attack gave a figure to pass on, and its upper bound is within."""
         return not self.failed and self.leak_high <= leak
@@ -89,6 +94,7 @@ def _trial(points: Sequence[Point], failed: str) -> Trial:
         return Trial(
             defense, strength, 0.0, 0.0, "", _or(lost.utility.mean, math.nan),
             _or(lost.utility_drop.mean, math.nan), _or(lost.utility_drop.high, math.inf),
+            failed=failed,
         )  # fmt: skip
     if not rows:
         none = (math.nan, math.inf, "", math.nan, math.nan, math.inf)

@@ -103,7 +103,7 @@ def _within(cheap: Sequence[Trial], drop: float) -> str:
     where = f"at strength {t.strength:g}: raise --leak" if t.strength else "undefended"
     return (
         f"For a loss of at most {drop:g} of utility the lowest bound is {t.leak_high:+.3f} "
-        f"({t.attack}) {where}."
+        f"({t.named}) {where}."
     )
 
 

@@ -100,9 +100,12 @@ def tune(
     kind: Any = registry.defenses.get(name)
     low, high = between
     high = min(check.positive("tune: high", high), kind.largest)
+    _check_bounds(leak, drop, low, high, rounds)
     if kind.whole:
         low, high = float(math.ceil(low)), float(math.floor(high))
-    _check_bounds(leak, drop, low, high, rounds)
+        if high <= low:
+            rule = f"at least 1 above low in whole numbers ({kind.strengths})"
+            raise check.fail("tune: high", rule, between[1])
     loaded = load_scenario(scenario)
     if not kind.strengths:
         raise ConfigError(f"tune: {name} has no strength.")
@@ -309,10 +312,10 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
         best = min(good, key=lambda t: t.strength)
         if best.strength == 0:
             return 0.0, f"Undefended, every upper bound is within {leak:g} already."
-        bound = f"the worst upper bound is {show(best.leak_high, leak, '+.3f')} ({best.attack})"
         return best.strength, (
-            f"At strength {best.strength:g} {bound if best.attack else 'no attack sees a message'} "
-            f"and utility falls by at most {show(best.drop_high, drop)}."
+            f"At strength {best.strength:g} the worst upper bound is "
+            f"{show(best.leak_high, leak, '+.3f')} ({best.named}) and utility falls by at most "
+            f"{show(best.drop_high, drop)}."
         )
     if meets:
         best = min(meets, key=lambda t: t.drop_high)
@@ -324,7 +327,7 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
     least = min(whole or found, key=lambda t: t.leak_high)
     said = (
         f"No strength brings every upper bound within {leak:g}: the lowest is "
-        f"{show(least.leak_high, leak, '+.3f')} ({least.attack}) at strength {least.strength:g}."
+        f"{show(least.leak_high, leak, '+.3f')} ({least.named}) at strength {least.strength:g}."
     )
     failed = [f" At strength {t.strength:g} {t.failed}." for t in found if t.failed]
     return None, said + "".join(failed[:1])

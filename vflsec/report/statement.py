@@ -108,16 +108,17 @@ def _still_infers(
 
 
 def _is_less(after: Sequence[LeakageClaim], before: Sequence[LeakageClaim]) -> bool:
-    """Whether the intervals of all that leaked lie below those without a protection.
+    """Whether all that leaked was tested again, and every interval lies below those of the leaks.
 
     A leak that is shown before and not after may be as large: Gelman and Stern, "The difference
     between significant and not significant is not itself statistically significant", The American
     Statistician 60 (2006).
     """
-    for quantity in {c.quantity for c in before if c.is_leak}:
-        low = min(c.low or 0.0 for c in before if c.is_leak and c.quantity is quantity)
-        highs = [c.high for c in after if c.quantity is quantity]
-        if any(high is None or high >= low for high in highs):
+    for leak in (c for c in before if c.is_leak):
+        same = [c for c in after if (c.quantity, c.algorithm) == (leak.quantity, leak.algorithm)]
+        if not same or any(c.tried < leak.tried for c in same):
+            return False
+        if any(c.most is None or c.most >= (leak.low or 0.0) for c in same):
             return False
     return True
 

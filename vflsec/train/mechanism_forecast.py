@@ -24,7 +24,7 @@ from vflsec.train.label_stages import find_staged_policy
 from vflsec.train.loop import build_judges, predict
 
 RARE = 1e-6
-SLOW = 1.0
+SLOW = 5.0
 """Processor seconds from which a first step is timed itself, not a further one."""
 
 
