@@ -174,6 +174,15 @@ def test_the_columns_of_one_table_are_given_to_parties(
     assert found["columns"] == held
 
 
+def test_a_system_that_is_no_network_gets_its_own_defense_and_attacks(tmp_path: Path) -> None:
+    """As `init --algorithm` drafts them: noise on gradients was refused, which nobody named."""
+    how: dict[str, Any] = {"defenses": None, "attacks": None, "seeds": 1, "epochs": 1}
+    audited = call(people(), tmp_path / "out", algorithm="vertical_glm", **how)
+    own = audited.results[audited.results.role == "audit"]
+    assert {d.partition("(")[0] for d in own.defense} - {"none"} == {"label_dp"}
+    assert set(own.attack.dropna()) - {""} == {"glm_gradient"}
+
+
 def test_other_ways_to_name_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vflsec import audit_tables
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vflsec.cli.draft import Wishes, draft_scenario
+from vflsec.cli.draft_systems import SYSTEMS
 from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.data.in_memory import make_temporary_folder, write_frame
@@ -103,9 +104,10 @@ def audit(
             for text in ([given] if isinstance(given, str) else given)
         ],
         columns={} if columns is None else _check_columns(columns), divide=divide or {},
+        algorithm=algorithm if algorithm in SYSTEMS else "splitnn",
     )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
-        scenario["algorithm"] = {"name": algorithm, **params}
+        scenario["algorithm"] = {**scenario["algorithm"], "name": algorithm, **params}
         scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
         if attacks is not None:
             scenario["attack"] = _list_sections("attacks", attacks)

@@ -69,7 +69,7 @@ def test_gates_that_ask_otherwise_are_called_otherwise() -> None:
                  confidence=0.9, detect=0.05)  # fmt: skip
     assert every.label == (
         "advantage in accuracy of any attack by bank on test rows after train <= 0.1 at 90%, "
-        "having found 0.05"
+        "able to find 0.05"
     )
     assert Gate(metric="utility", min=0.6).label == "utility >= 0.6"
     assert Gate(max=0.1, split="test", name="mine").label == "mine"

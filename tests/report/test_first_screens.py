@@ -13,10 +13,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from first_screens import CASES
+from first_screens import CASES, ISO, OFF
+from generated import make_point, make_summary
 from rich.console import Console
 
+from vflsec.audit.gate import Gate
 from vflsec.audit.leakage_claims import format_secret
+from vflsec.report import first_screen
 from vflsec.report.build import build_report
 from vflsec.report.console import WIDTH, print_blocks, print_last
 from vflsec.report.html import render_statement
@@ -89,3 +92,11 @@ def test_the_statement_is_for_who_signs(case: Callable[[], Summary]) -> None:
     words = set(above.replace("<", " ").replace(">", " ").replace(".", " ").split())
     assert words & (names - {"none", ""}) == set()
     assert not re.search(r"\d\.\d|%|±|\[", above)
+
+
+def test_what_leaks_with_a_defense_alone_is_said_with_it() -> None:
+    """The first answer was yes, and nothing below said what or how much."""
+    points = [make_point(OFF, "norm", "label", 0.01), make_point(ISO, "norm", "label", 0.2)]
+    found = {a.question: a.lines for a in first_screen.build_answer(
+        make_summary(points, [Gate(max=0.1, strength=5.0)]))["loans"]}  # fmt: skip
+    assert sum("+0.20" in line and "iso 5" in line for line in found[first_screen.MUCH]) == 1

@@ -252,7 +252,7 @@ class Gate:
             if asked != "*"
         )  # fmt: skip
         sure = "" if self.confidence == USUAL else f" at {100 * self.confidence:g}%"
-        found = "" if self.detect is None else f", having found {show_exact(self.detect)}"
+        found = "" if self.detect is None else f", able to find {show_exact(self.detect)}"
         return f"{self.metric}{who} {sign} {show_exact(self.threshold)}{sure}{found}"
 
     @property

@@ -475,7 +475,7 @@ def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[st
     if left < 2:
         raise DataError(
             f"{wishes.who}: two classes must be left after {wishes.option('rare', wishes.rare)}, "
-            f"got {left} ({what}). Name another label."
+            f"got {left} ({what}). Give more rows, or name another label."
         )
     if wishes.rare == "drop":
         notes.append(f"Classes of fewer than {_ENOUGH} rows are left out: {what}.")

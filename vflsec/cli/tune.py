@@ -16,7 +16,7 @@ from vflsec.cli.arguments import (
     find_meaning,
     folder_name,
 )
-from vflsec.cli.output import print_json, say
+from vflsec.cli.output import console_for, print_json, say
 
 
 def tune(
@@ -35,6 +35,7 @@ def tune(
     ] = None,
     seeds: SeedsOption = None,
     device: DeviceOption = "auto",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
     format_: FormatOption = Format.text,
 ) -> None:
     """Find the least strength of a defense that is enough.
@@ -49,7 +50,12 @@ def tune(
     from vflsec.audit.pareto_front import pareto
     from vflsec.audit.rounding import show_exact
     from vflsec.engine.tune_search import tune as search
+    from vflsec.report.progress import reporter_for
+    from vflsec.runtime.progress_protocol import Reporter
     from vflsec.runtime.typed_values import write_plain
+
+    def progress() -> Reporter:
+        return Reporter() if quiet or format_ is Format.json else reporter_for(console_for())
 
     base = out if out is not None else Path("out") / "tune"
     found = []
@@ -57,6 +63,7 @@ def tune(
         f = search(
             scenario, name, leak=leak, drop=drop, between=(low, high), rounds=rounds,
             confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
+            progress=progress,
         )  # fmt: skip
         found.append(f)
         if format_ is not Format.json:  # at once, for the next may be refused

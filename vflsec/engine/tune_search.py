@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from vflsec.epsilon.claimed_vs_measured import pair_claims
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.report.taxonomies import list_read
+from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Params
 
 
@@ -89,7 +90,8 @@ def tune(
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
-        how: passed on to :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...); the
+        how: `progress`, which makes what is told of each audit; and what is passed on to
+            :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...); the
             results directory `out` is ``out/tune-DEFENSE`` by default.
 
     Raises:
@@ -109,9 +111,11 @@ def tune(
     loaded = load_scenario(scenario)
     if not kind.strengths:
         raise ConfigError(f"tune: {name} has no strength.")
-    out = how.pop("out", None)
+    out, progress = how.pop("out", None), how.pop("progress", Reporter)
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
-    search = _Search(loaded, _section(loaded, name), folder, how, _targeted(loaded, target))
+    search = _Search(
+        loaded, _section(loaded, name), folder, how, _targeted(loaded, target), progress
+    )
     tried = search.between(low, high, leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
@@ -136,7 +140,8 @@ def tune(
         if count < MIN_SEEDS:
             more = (f"Nothing passes on fewer than {MIN_SEEDS} seeds: --seeds 5.", *more)
         return Tuned(name, None, reason, found, next=more)
-    deploy, silent = _deploy(name, strength, search.others), tuple(search.silent)
+    deploy = _deploy(name, strength, search.others) if strength else ""
+    silent = tuple(search.silent)
     alive = () if not silent else (
         f"No gate passes beside {' and '.join(silent)}: grant more (known_rows or aux_rows), or "
         "leave it out.",
@@ -195,8 +200,9 @@ class _Search:
 
     def __init__(
         self, loaded: Scenario, section: Params, folder: Path, how: Mapping[str, Any],
-        target: str = "*",
+        target: str = "*", progress: Callable[[], Reporter] = Reporter,
     ) -> None:  # fmt: skip
+        self.progress = progress
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
         self.target = target
         self.tried: dict[float, Trial] = {}
@@ -217,7 +223,8 @@ class _Search:
         gates = [g.model_dump(exclude_none=True) for g in self.loaded.root.gate if self._is_free(g)]
         overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
-        audit = run_audit(scenario, where, **{**self.how, **how})
+        how = {**self.how, **how}
+        audit = run_audit(scenario, where, progress=self.progress(), **how)
         summary = getattr(audit, "summary", {})
         of = summary.get("attacks", {}).values()
         of = [spec for spec in of if self.target in ("*", spec["target"])]

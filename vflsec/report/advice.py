@@ -122,9 +122,11 @@ def _stuck(open_: Open, summary: Summary) -> Step | None:
     v = next((v for v in open_ if v.stuck and v.rule != "no_room"), None)
     if v is None:
         return None
+    of_leaks = v.gate.limits_leaks
+    more, where = ("known_rows", "vflsec show attack") if of_leaks else ("test rows", _SHOW_GATE)
     return Step(
-        f"Seeds do not decide '{clean(v.label)}'. Raise known_rows, or try another strength or "
-        "limit.", "vflsec show attack",
+        f"Seeds do not decide '{clean(v.label)}'. Take more {more}, or try another strength or "
+        "limit.", where,
     )  # fmt: skip
 
 

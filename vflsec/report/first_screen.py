@@ -5,7 +5,7 @@ Does it leak, how much and to whom, who is exposed, what stops it at what cost, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 from vflsec.audit.controls import CHANCE, FALLBACK
 from vflsec.audit.evaluation import DatasetFacts
@@ -14,7 +14,7 @@ from vflsec.audit.gate import TASK, Verdict, Warn
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
 from vflsec.audit.metrics import find_reach
-from vflsec.audit.point import Point, Training
+from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
 from vflsec.data.features import is_nearly_unique
@@ -107,27 +107,40 @@ def _at(trainings: Iterable[Training]) -> str:
 
 
 def _how_much(mean: Sequence[LeakageClaim]) -> Iterator[str]:
-    """For each attacker and target what the strongest attack gains, undefended if that was run."""
+    """For each attacker and target what the strongest attack gains, undefended if that was run.
+
+    Where nothing leaks there, also what leaks with a defense, and with which.
+    """
     bare = [c for c in mean if c.is_undefended] or list(mean)
-    several = len({c.algorithm for c in bare}) > 1
-    leaks = sorted((c for c in bare if c.is_leak), key=rank, reverse=True)
+    away = [] if any(c.is_leak for c in bare) else [c for c in mean if c.is_leak]
+    several = len({c.algorithm for c in (*bare, *away)}) > 1
+    leaks = sorted((c for c in (*bare, *away) if c.is_leak), key=rank, reverse=True)
     direct = {c.about for c in leaks if c.quantity is Quantity.LEAKAGE}
     for c in leaks:
-        where = f" ({c.algorithm})" if several else ""
-        of = f", best of {c.attacks} attacks" if c.attacks > 1 else ""
-        if c.quantity is Quantity.LEAKAGE:
-            yield (f"{c.adversary} infers the {format_secret(c)}{where}: {_gain(c)} over "
-                   f"its baseline ({c.named}{of}).")  # fmt: skip
-        elif c.about not in direct:
-            yield (f"{c.adversary} infers the {format_secret(c)}{where} with labels flipped: "
-                   f"{_gain(c)} ({c.named}).")  # fmt: skip
-    answered = {c.about for c in leaks}
+        if c.quantity is Quantity.LEAKAGE or c.about not in direct:
+            where = f" ({c.algorithm})" if several else ""
+            yield _learned(c, f"{where} {format_deployment(c)}" if away else where)
+    yield from _not_shown(bare, {c.about for c in leaks})
+
+
+def _not_shown(bare: Iterable[LeakageClaim], answered: Set[Identity]) -> Iterator[str]:
+    """The strongest of what gains nothing significant, and how many more there are."""
     rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
     for c in sorted(rest, key=rank, reverse=True)[:_MOST]:
         yield (f"Not significant: {format_secret(c)} to {c.adversary}, {_gain(c)} over its "
                f"baseline ({c.named}).")  # fmt: skip
     if len(rest) > _MOST:
         yield f"Not significant: {len(rest) - _MOST} more."
+
+
+def _learned(c: LeakageClaim, where: str) -> str:
+    """Who infers what, and how much that gains."""
+    of = f", best of {c.attacks} attacks" if c.attacks > 1 else ""
+    if c.quantity is not Quantity.LEAKAGE:
+        return (f"{c.adversary} infers the {format_secret(c)}{where} with labels flipped: "
+                f"{_gain(c)} ({c.named}).")  # fmt: skip
+    return (f"{c.adversary} infers the {format_secret(c)}{where}: {_gain(c)} over "
+            f"its baseline ({c.named}{of}).")  # fmt: skip
 
 
 def _gain(c: LeakageClaim) -> str:
