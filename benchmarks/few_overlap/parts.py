@@ -183,9 +183,7 @@ EXCHANGES = Part(
     words=(
         "Batches of 32; only the aligned rows count as labelled; 60 epochs at home. `cluster` is "
         "taken where gradients pass first: for one-shot and few-shot VFL that is the single "
-        "download. When these figures were made a client held a fifth of its rows out and kept its "
-        "best epoch; now it trains anew on all of them for as long "
-        "([what that changes](when_it_helps.md))."
+        "download."
     ),
     worlds=(
         World(PIXELS, 64, "accuracy"), World(PIXELS, 256, "accuracy"), World(CREDIT, 1000),
