@@ -17,13 +17,13 @@ CONFIDENCE = 0.95
 RULE = """\
 A claim "A > B" is tried on every data set listed for it, named before any was run where nothing
 else is said below. Its effect there is the mean over paired seeds of A - B on test rows, with
-the t interval at 1 - 0.05 / m for m real data sets (at 0.95 in a drawn world, which decides
-nothing). It is *reproduced* where the whole interval lies above 0 and reaches the smallest
-effect that the paper prints, *reproduced smaller* where it lies above 0 and below that, else
-*not reproduced*. The reason of *not reproduced* is one of: the opposite holds (the interval
-lies below 0); there is no room (B with all labels or all rows is less above B than the paper's
-effect); an effect of the paper's size is excluded (the interval ends below it); undecided (it
-holds both 0 and the paper's effect)."""
+the t interval at 1 - 0.05 / m for m real data sets of more than one seed (at 0.95 in a drawn
+world, which decides nothing). It is *reproduced* where the whole interval lies above 0 and
+reaches the smallest effect that the paper prints, *reproduced smaller* where it lies above 0
+and below that, else *not reproduced*. The reason of *not reproduced* is one of: the opposite
+holds (the interval lies below 0); there is no room (B with all labels or all rows is less above
+B than the paper's effect); an effect of the paper's size is excluded (the interval ends below
+it); undecided (it holds both 0 and the paper's effect)."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ def page(found: pd.DataFrame, seeds: int) -> str:
         *_section(LEAKS, _leaks(found)),
         *_section(PROBES, _probes(found)),
         "## Data sets", "",
-        *table(["where", "data"], ([n, w.words.removeprefix(f"{n}: ")] for n, w in WORLDS.items())),
+        *table(["where", "data"], ([n, w.words.removeprefix(f"{n}: ")] for n, w in WORLDS.items()
+                                  if (found.world == n).any())),
     ])  # fmt: skip
 
 
