@@ -157,18 +157,26 @@ def _is_active(attack: Attack) -> bool:
     return attack.needs_own_training or attack.target == "integrity"
 
 
+_RECORDED_AS = {
+    "grad_scale": "with grad_scale=1 where there is no factor",
+    "loss_reduction": 'with loss_reduction="mean" or "sum"',
+}
+"""What to record, where gradients' scale is not known."""
+
+
 def _list_notes(traces: Sequence[Trace], specs: Sequence[AttackSpec], *, of_all: bool) -> list[str]:
     """What was not assessed, or was read twice, and why, a sentence each; and what traces note."""
     active = [n for n in registry.attacks.names() if _is_active(registry.attacks.create(n))]
     scales = {s.name: registry.attacks.create(s.name).any_scale for s in specs}
     twice = sorted({s.name for s in specs if s.params and dict(s.params) == scales[s.name]})
     m, who = traces[0].manifest, {p for s in specs for p in s.adversary}
+    vague = any(t.manifest.loss_reduction == "unknown" for t in traces)
+    missing = "loss_reduction" if vague else "grad_scale"
     silent = [p for p in m.names if p not in who and p != m.active]
     found = {
         f"not assessed: {', '.join(active)}, which {_ACTS}.": active if of_all else [],
-        f"grad_scale or loss_reduction is not known: {', '.join(twice)} read gradients as they "
-        "came and again with every batch brought to one size. Record with grad_scale=1 where "
-        "there is no factor.": twice,
+        f"{missing} is not known: {', '.join(twice)} read gradients as they came and again with "
+        f"every batch brought to one size. Record {_RECORDED_AS[missing]}.": twice,
         f"not assessed: {', '.join(silent)}, whose messages are not in every trace.": silent,
     }
     notes = [sentence for sentence, about in found.items() if about]
