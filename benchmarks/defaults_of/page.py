@@ -39,8 +39,11 @@ one-shot's local training and of its classifier, and the weight of jpl's ranking
 
 One in twenty of some five hundred intervals leaves 0 out by chance. So where a default looks worse,
 three seeds are added on that table, for it and its alternative, before anything is changed. What
-is left, one-shot's `unlabelled_ratio` on one drawn table, is FixMatch's published value and makes
-no difference on the four real ones; it is not changed."""
+is left is on one drawn table each: one-shot's `unlabelled_ratio`, FixMatch's published value, and
+the frozen encoders of FALSE-VFL's last stage, as read in the paper (0.007 there). Neither makes a
+difference on the four real tables, and neither is changed.
+
+The papers' width of the self-supervised four (`sizes = paper`) was not tried: minutes a seed."""
 
 
 def page(found: pd.DataFrame) -> str:
