@@ -445,3 +445,5 @@ def test_defenses_of_trees_treat_what_their_hooks_decide_on() -> None:
     assert {"id_lmid", "k_anonymous", "local_trees", "purity_limit"} <= set(found["partition"])
     assert {"histogram_noise", "k_anonymous"} <= set(found["histogram"])
     assert "iso" in found["gradient"]
+    assert "min_batch" in found["model_gradient"]  # which glm_gradient reads
+    assert "gradient_pair" not in found  # range_check refuses pairs, and hides none

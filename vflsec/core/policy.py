@@ -268,9 +268,10 @@ class Own:
 
 
 _TREATED = {
-    "shows": "partition", "sums": "histogram", "pairs": "gradient_pair", "mask": "masked_sum",
+    "shows": "partition", "sums": "histogram", "mask": "masked_sum",
+    "least_rows": "model_gradient",
 }  # fmt: skip
-"""Messages of trees and regressions by the hook that decides what is in them."""
+"""Messages of trees and regressions by the hook that hides what is in them from their receiver."""
 
 
 class Policy:
