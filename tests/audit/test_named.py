@@ -8,7 +8,7 @@ import pytest
 from gate_rows import LIVE, at, one, rows
 from printed import attacks_of, beyond
 
-from vflsec.audit.baseline import group_advantages, judge_regressions
+from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import is_named
 from vflsec.audit.judge import judge
@@ -94,7 +94,7 @@ def test_a_gate_on_another_metric_of_the_same_answer_judges_it() -> None:
 def test_a_baseline_judges_what_it_compares_alone() -> None:
     """Beside one attack that is compared every other at that point counted as judged."""
     old, new = rows(0.1), rows(0.3, attack="norm", attack_key="n")
-    before = group_advantages(read_records(old))
+    before = Baseline(group_advantages(read_records(old)))
     now = read_records([*old, *new])
     alive = {r.place: Validation(True, "") for r in summarise(now)}
     (v,) = judge_regressions(now, before, alive)

@@ -9,7 +9,7 @@ import pytest
 from gate_rows import one, rows, verdicts_of
 from scipy import stats
 
-from vflsec.audit.baseline import group_advantages, judge_regressions
+from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import read_records, results_frame, summarise
@@ -162,12 +162,12 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
 
 def test_no_baseline_passes_on_classes_in_reverse() -> None:
     """It looked like a fall by 0.9."""
-    before = group_advantages(read_records(of_classes(0)))
+    before = Baseline(group_advantages(read_records(of_classes(0))))
     now = read_records(of_classes(-1))
     alive = {r.place: Validation(True, "planted") for r in summarise(now)}
     (v,) = judge_regressions(now, before, alive)
     assert v.verdict == "PASS"  # the rise is measured against a leak of all labels
-    harmless = group_advantages(read_records(of_classes(None)))
+    harmless = Baseline(group_advantages(read_records(of_classes(None))))
     (v,) = judge_regressions(now, harmless, alive)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
 

@@ -14,6 +14,7 @@ from audited import Planted, audited
 from scipy import stats
 
 from vflsec.audit.baseline import (
+    Baseline,
     add_grants,
     group_advantages,
     judge_regressions,
@@ -155,6 +156,28 @@ def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
     dead = live("a0", shown=Validation(False, "advantage +0.001"))
     (v, _) = judge_regressions(rows({"a0": [0.0] * 5}), before, dead)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "not_validated")
+
+
+def test_an_attack_that_never_worked_is_judged_only_if_it_rose(tmp_path: Path) -> None:
+    """A draft's baseline held attacks that find nothing there, and no audit passed beside it."""
+    none, place = [0.0, 0.01, -0.01, 0.0, 0.0], Place("toy", "splitnn", "bank", "a1", None, "")
+    path = tmp_path / "baseline.json"
+    path.write_text(
+        json.dumps(make_baseline(rows({"a0": OLD, "a1": none}), "", "", silent=[place]))
+    )
+    before = read_baseline(path)
+    dead = live("a0") | {place: Validation(False, "advantage +0.001")}
+    same = judge_regressions(rows({"a0": OLD, "a1": none}), before, dead)
+    assert [(v.attack, v.verdict) for v in same] == [("a0", "PASS")]
+    rose = judge_regressions(rows({"a0": OLD, "a1": [0.2] * 5}), before, dead)
+    assert [(v.attack, v.verdict) for v in rose] == [("a0", "PASS"), ("a1", "FAIL")]
+    now = judge_regressions(rows({"a0": OLD, "a1": none}), before, LIVE)
+    assert [(v.attack, v.verdict) for v in now] == [("a0", "PASS"), ("a1", "PASS")]
+    (only,) = judge_regressions(
+        rows({"a1": none}), Baseline({k: x for k, x in before.items() if k.attack == "a1"},
+                                     silent=before.silent), dead,
+    )  # fmt: skip
+    assert (only.verdict, only.rule) == ("INCONCLUSIVE", "nothing_selected")
 
 
 def test_a_pass_takes_the_evidence_that_a_gate_takes(tmp_path: Path) -> None:
@@ -361,7 +384,9 @@ def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Pa
     (v,) = judge_regressions(of_grants(weak, "b", aux_rows=60), before, shown)
     assert v.verdict == "PASS"  # the key of an attack changes with its source, too
     both = [r for key in ("a", "b") for r in of_grants(weak, key, aux_rows=60)]
-    kept, gone = judge_regressions(of_grants(weak, "a", aux_rows=60), group_advantages(both), shown)
+    kept, gone = judge_regressions(
+        of_grants(weak, "a", aux_rows=60), Baseline(group_advantages(both)), shown
+    )
     assert (kept.verdict, gone.verdict) == ("PASS", "INCONCLUSIVE")
     assert gone.rule == "no_longer_measured"
     path.write_text(path.read_text().replace('"grants"', '"other"'))

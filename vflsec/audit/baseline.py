@@ -10,7 +10,8 @@ drift, and the noise of a few seeds is no change.
 FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.compare`, Holm over
 all points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
 shown to work, now ranks in reverse, or the evidence is thin as under a gate. PASS: within; it warns
-where the baseline is of other data.
+where the baseline is of other data. An attack that was not shown to work then or now gets no
+verdict unless it rose.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -41,7 +42,7 @@ from vflsec.audit.gate import (
     format_warnings,
 )
 from vflsec.audit.metrics import find_reach
-from vflsec.audit.point import Identity, Point, Training
+from vflsec.audit.point import Identity, Place, Point, Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.rounding import show_both
@@ -55,7 +56,7 @@ from vflsec.specs import OF_THE_LABELS
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
-BASELINE_VERSION = 2
+BASELINE_VERSION = 3
 _ADVICE = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
 _RENEW = "If that is meant: --update-baseline."
 LEAST = 0.03
@@ -90,11 +91,15 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
 
     Attributes:
         data: hashes by name.
+        silent: points whose attack was not shown to work.
     """
 
-    def __init__(self, points: Values, data: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, points: Values, data: Mapping[str, str] | None = None, silent: Iterable[Key] = ()
+    ) -> None:
         super().__init__(points)
         self.data = dict(data or {})
+        self.silent = frozenset(silent)
 
     def others(self, data: Mapping[str, str]) -> dict[str, Reason]:
         """By data set, that it is not the one of the baseline; without those that are."""
@@ -110,6 +115,7 @@ def make_baseline(
     scenario_hash: str,
     version: str,
     data: Mapping[str, str] | None = None,
+    silent: Collection[Place] = (),
 ) -> dict[str, Any]:
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
@@ -117,6 +123,7 @@ def make_baseline(
         rows: of :func:`vflsec.audit.leakage.read_records`, with :func:`add_grants`.
         scenario_hash, version: to say in a report what the baseline was made from.
         data: hashes by data set, to say where a later audit is of other data.
+        silent: of :func:`read_silent`.
 
     Raises:
         ConfigError: no attack has an advantage.
@@ -126,6 +133,7 @@ def make_baseline(
         raise _refuse("these results", "no attack has an advantage")
     points = [
         {k: getattr(key, k) for k in _WRITTEN}
+        | {"validated": key.place not in silent}
         | {"advantage": {c: {str(s): v for s, v in of.items()} for c, of in by_control.items()}}
         for key, by_control in values.items()
     ]
@@ -223,7 +231,9 @@ def read_baseline(path: Path) -> Baseline:
         if len(dict(points)) < len(points):
             raise ValueError  # of a file merged by hand the last of two would count
         data = {str(k): str(v) for k, v in found["data"].items()}
-        return Baseline(dict(points), data)
+        shown = [p["validated"] for p in found["points"]]
+        silent = [key for (key, _), works in zip(points, shown, strict=True) if works is False]
+        return Baseline(dict(points), data, silent)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _refuse(path, "a point is malformed", _ADVICE) from None
 
@@ -277,6 +287,12 @@ def read_attacks(audit: Audit) -> dict[str, AttackFacts]:
     return read_as(dict[str, AttackFacts], audit.summary.get("attacks", {}))
 
 
+def read_silent(audit: Audit) -> set[Place]:
+    """Where nothing shows that an attack of the audit works."""
+    found = read_as(dict[str, Validation], audit.summary.get("alive", {}))
+    return {of.place for of in found.values() if not of.validated}
+
+
 def write_baseline(path: Path, audit: Audit) -> None:
     """Keep the advantages of an audit as the file to compare later ones with.
 
@@ -291,20 +307,21 @@ def write_baseline(path: Path, audit: Audit) -> None:
     version = audit.summary["versions"]["vflsec"]
     rows = add_grants(read_rows(audit.results), read_attacks(audit))
     refuse_failed(audit.folder, rows)
-    found = make_baseline(rows, audit.summary["scenario_hash"], version, audit.summary["data"])
+    made_of = audit.summary["scenario_hash"], version, audit.summary["data"]
+    found = make_baseline(rows, *made_of, read_silent(audit))
     text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
 
 
 def judge_regressions(
     results: Iterable[ResultRow],
-    before: Values,
+    before: Baseline,
     validated: Validated,
     confidence: float = 0.95,
     points: Sequence[Point] | None = None,
-    others: Mapping[str, Reason] | None = None,
+    data: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
-    """One verdict for every point of the baseline.
+    """One verdict for every point of the baseline that is shown to work, then or now, or rose.
 
     Args:
         results: as they are now, of :func:`vflsec.audit.leakage.read_records`, with
@@ -313,7 +330,7 @@ def judge_regressions(
         validated: of :func:`vflsec.audit.validated.find_validated`.
         confidence: of the one-sided bounds.
         points: summary of `results`; with it a PASS warns where the system learned nothing.
-        others: of :meth:`Baseline.others`; a PASS warns there.
+        data: hashes by data set now; where the baseline's are others, a PASS warns.
     """
     every = _audited(results)
     rows = _main_rows(every)
@@ -322,6 +339,7 @@ def judge_regressions(
     for r in every:
         planned[r.training].add(r.seed)
     lost, worth, reverse = _lost(every), _worth(points or ()), _rankings(every)
+    others = before.others(data or {})
     same, names = _same(now, before), _names(before)
     changes = {k: compute_change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
@@ -333,20 +351,22 @@ def judge_regressions(
         short = _find_shortfall(
             of, len(planned[one.training]), len(before[k][find_least(before[k])])
         )
-        warned = worth.get(one.training), (others or {}).get(one.dataset)
+        warned = worth.get(one.training), others.get(one.dataset)
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
             one.attack, validated.get(one.place, NO_EVIDENCE),
             short or lost.get(_run_of(one)) or _find_any_rise_tolerated(k, allowed),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
-        out.append(_judge(k, weighed, names[k]))
+        ruling = _decide(weighed)
+        if ruling.rule is not Rule.NOT_VALIDATED or k not in before.silent:
+            out.append(_verdict(k, weighed, ruling, names[k]))
     gone: list[tuple[Training, Gate, Ruling]] = [
         (k, _ask(k, LEAST, names[k]), Ruling(Rule.NO_LONGER_MEASURED, _gone(k, now)))
         for k in before if k not in same
     ]  # fmt: skip
-    if not before:
-        none = Ruling(Rule.NOTHING_SELECTED, "The baseline holds no point.")
+    if not out and not gone:
+        none = Ruling(Rule.NOTHING_SELECTED, "The baseline holds no attack that is shown to work.")
         gone = [(Training(), _gate(LEAST), none)]
     return out + [Verdict.about(*of, origin=Origin.BASELINE) for of in gone]
 
@@ -471,9 +491,9 @@ def _decide(w: _Weighed) -> Ruling:
     return Ruling(Rule.WITHIN, reason, warnings=w.warnings)
 
 
-def _judge(key: Key, w: _Weighed, who: str) -> Verdict:
+def _verdict(key: Key, w: _Weighed, ruling: Ruling, who: str) -> Verdict:
     return Verdict.about(
-        key, _ask(key, w.allowed, who), _decide(w), value=w.change.mean,
+        key, _ask(key, w.allowed, who), ruling, value=w.change.mean,
         low=w.change.lower(w.alpha), high=w.change.upper(w.alpha), threshold=w.allowed,
         n=w.change.seeds, origin=Origin.BASELINE,
     )  # fmt: skip

@@ -62,9 +62,8 @@ def evaluate(
     if not partial and not only:
         others += judge_claims(own, _claims(record, results), confidence, looks)
     if before is not None:
-        now, changed = add_grants(own, record.attacks), before.others(record.data)
-        strict = 1 - (1 - confidence) / looks
-        others += judge_regressions(now, before, validated, strict, points, changed)
+        now, strict = add_grants(own, record.attacks), 1 - (1 - confidence) / looks
+        others += judge_regressions(now, before, validated, strict, points, record.data)
     verdicts = [] if partial else [
         v for g in every_gate
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)

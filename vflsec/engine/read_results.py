@@ -12,6 +12,7 @@ from vflsec.audit.baseline import (
     group_advantages,
     read_attacks,
     read_baseline,
+    read_silent,
     refuse_failed,
 )
 from vflsec.audit.compare import Comparison, compare
@@ -72,7 +73,8 @@ def read_any(path: Path) -> Baseline:
         raise ConfigError.must(f"{path}: a baseline", "be a whole audit", got, cure)
     rows = read_rows(audit.results)
     refuse_failed(path, rows)
-    return Baseline(group_advantages(add_grants(rows, read_attacks(audit))), audit.summary["data"])
+    points, silent = group_advantages(add_grants(rows, read_attacks(audit))), read_silent(audit)
+    return Baseline(points, audit.summary["data"], [k for k in points if k.place in silent])
 
 
 def compare_folders(before: Path, after: Path) -> Comparison:
