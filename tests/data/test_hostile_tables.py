@@ -159,6 +159,7 @@ PARQUETS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "a column nobody uses that is no text": (parquet(z=BAD_TEXT), ["column 'z'", "UTF-8"]),
     "codes that are no text": (parquet(x1=CODES), ["UTF"]),
     "nul in text": (parquet(x1=["a\x00"] * N), ["column 'x1'", "NUL"]),
+    "a missing id": (parquet(id=pa.array([None, *range(1, N)])), ["'id'", "row 2"]),
     "nul in ids": (parquet(id=[f"a\x00{i}" for i in range(N)]), ["column 'id'", "NUL"]),
     "escape in ids": (parquet(id=[f"\x1b{i}" for i in range(N)]), ["'id'", "printable", "row 2"]),
     "nul in a name": (parquet(**{"a\x00b": [1] * N}), ["name 5", "printable"]),
