@@ -171,7 +171,9 @@ def test_independent_columns_behind_noise_are_told_worse_than_by_their_means(see
     assert -0.12 < r2(guess, x) < 0.0
 
 
-@pytest.mark.parametrize(("defense", "strength"), [("embedding_noise", 0.3), ("dcor", 10.0)])
+@pytest.mark.parametrize(
+    ("defense", "strength"), sampled([("embedding_noise", 0.3), ("dcor", 10.0)])
+)
 def test_defenses_of_embeddings_are_read_over_all_epochs(defense: str, strength: float) -> None:
     """Of the last epoch alone it was 0.08 and 0.32."""
     tasks = {s: small_task(s, n=600) for s in (0, 1)}
@@ -314,6 +316,6 @@ def test_where_nothing_is_told_the_named_column_is_not_either() -> None:
     def noise(x: torch.Tensor) -> torch.Tensor:
         return torch.randn(len(x), 8, generator=rng(99))
 
-    gains = [advantage(of_one_column(noise, seed)["r2_column"]) for seed in range(8)]
+    gains = [advantage(of_one_column(noise, seed)["r2_column"]) for seed in range(5)]
     assert np.mean(gains) < 0.02
     assert max(gains) < 0.05

@@ -127,7 +127,7 @@ def test_messages_that_are_no_better_than_own_columns_add_to_them(kind: str) -> 
     assert found[0] > 0.1 > found[1]
 
 
-@pytest.mark.parametrize("known", [20, 60])
+@pytest.mark.parametrize("known", sampled([20, 60]))
 @pytest.mark.parametrize("kind", sampled(ALONE))
 def test_messages_that_say_nothing_leave_own_columns_as_they_were(kind: str, known: int) -> None:
     """In none of eight worlds above the best of own columns, which is chosen by the truth, and on

@@ -173,9 +173,9 @@ def nothing(values: list[float], question: str) -> None:
 
 
 def test_nothing_is_found_under_heavy_noise() -> None:
-    """Noise of 1,000 times the messages, 12 worlds."""
+    """Noise of 1,000 times the messages, six worlds."""
     trained = train(
-        {"name": "quantity_gaussian", "params": {"rows": 250, "test_rows": 50}}, seeds=12,
+        {"name": "quantity_gaussian", "params": {"rows": 250, "test_rows": 50}}, seeds=6,
         epochs=2, defenses={"iso": 1000.0}, attacks=["message_completion"],
     )  # fmt: skip
     for question in QUESTIONS:

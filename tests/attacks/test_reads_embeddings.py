@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import PARTY, feature_view, rng
+from sampled import sampled
 from torch import nn
 
 from vflsec.core.rng import as_global
@@ -39,7 +40,7 @@ def world(seed: int = 0, n: int = 80) -> View:
     return replace(view, labels=(x[:, 0] > 0).long())
 
 
-@pytest.mark.parametrize(("name", "params"), QUICK)
+@pytest.mark.parametrize(("name", "params"), sampled(QUICK, every=3))
 def test_replicas_in_one_batch_equal_replicas_alone(name: str, params: dict[str, Any]) -> None:
     attack, views = registry.attacks.create(name, params), [world(s) for s in range(2)]
     together = attack.infer_many(views, [rng(0), rng(1)])
@@ -87,7 +88,10 @@ COHORT: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], tuple[fl
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "params", "of", "training", "found", "beside"), COHORT)
+@pytest.mark.parametrize(
+    ("name", "params", "of", "training", "found", "beside"),
+    sampled(COHORT, every=2),
+)
 def test_in_a_cohort_it_stands_beside_controls_of_what_it_reads(
     name: str, params: dict[str, Any], of: dict[str, Any], training: dict[str, Any],
     found: tuple[float, ...], beside: set[str],

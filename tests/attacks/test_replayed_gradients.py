@@ -119,7 +119,7 @@ def test_a_clone_fitted_to_known_rows_is_enough(classes: int) -> None:
     assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
 
 
-@pytest.mark.parametrize("factor", sampled([1e-9, 1e6, 1e-12, 1e3, 1e-6, 1e-3], 2))
+@pytest.mark.parametrize("factor", sampled([1e-9, 1e6, 1e-12, 1e3, 1e-6, 1e-3]))
 @pytest.mark.parametrize(("name", "params"), [("exploit", {"steps": 120}), ("unsplit", {})])
 def test_an_unknown_factor_hides_no_label(name: str, params: dict[str, Any], factor: float) -> None:
     """Read as they came, or taken as 1, an AUC of 0.46 to 0.99 was left, or of 0.00 at 1e-3."""
@@ -150,7 +150,7 @@ def behind_noise(name: str, strengths: list[float], epoch: str = "best") -> tupl
 
 @pytest.mark.parametrize(
     ("name", "strength", "alone", "least"),
-    [("exploit", 2.0, 0.75, 0.9), ("unsplit", 3.0, 0.8, 0.95)],
+    sampled([("unsplit", 3.0, 0.8, 0.95), ("exploit", 2.0, 0.75, 0.9)]),
 )
 def test_noise_that_is_drawn_anew_in_each_epoch_averages_out(
     name: str, strength: float, alone: float, least: float
@@ -165,7 +165,7 @@ def test_noise_that_is_drawn_anew_in_each_epoch_averages_out(
     ("strengths", "reads"),
     sampled([([0.0] + [20.0] * 9, "first"), ([20.0] + [0.0] * 9, "mean")]),
 )
-@pytest.mark.parametrize(("name", "least"), [("exploit", 0.95), ("unsplit", 0.99)])
+@pytest.mark.parametrize(("name", "least"), sampled([("unsplit", 0.99), ("exploit", 0.95)]))
 def test_a_defense_may_begin_or_end_with_an_epoch(
     name: str, least: float, strengths: list[float], reads: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sampled import sampled
 
 from vflsec.algorithms.vertical_glm import COORDINATOR
 from vflsec.core.task import Stack, Task
@@ -42,7 +43,7 @@ def errors(view: View, task: Task, *victims: str) -> np.ndarray:
     return (torch.as_tensor(guess.scores) - x).square().mean(1).sqrt().numpy()
 
 
-@pytest.mark.parametrize(("batch", "epochs"), [(1, 1), (2, 6), (4, 12)])
+@pytest.mark.parametrize(("batch", "epochs"), sampled([(2, 6), (1, 1), (4, 12)]))
 @pytest.mark.parametrize("friend", ["passive1", "active"])
 def test_small_batches_give_every_column_of_every_row(batch: int, epochs: int, friend: str) -> None:
     task = small_task(0, n=200)

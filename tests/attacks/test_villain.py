@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from cohorts import cohort
+from sampled import sampled
 
 from vflsec.attacks.villain import Poison, Villain
 from vflsec.core.message import Message
@@ -114,11 +115,13 @@ def test_the_published_signs_live_by_the_poison() -> None:
 
 @pytest.mark.parametrize(
     ("defense", "low", "high"),
-    [
-        (DefenseSpec("iso", {}, "", 5.0), 0.6, 1.0),
-        (DefenseSpec("embedding_noise", {}, "", 1.0), 0.8, 1.0),
-        (DefenseSpec("noise", {}, "", 1.0), 0.3, 0.8),
-    ],
+    sampled(
+        [
+            (DefenseSpec("noise", {}, "", 1.0), 0.3, 0.8),
+            (DefenseSpec("iso", {}, "", 5.0), 0.6, 1.0),
+            (DefenseSpec("embedding_noise", {}, "", 1.0), 0.8, 1.0),
+        ]
+    ),
 )
 def test_success_under_a_defense(defense: DefenseSpec, low: float, high: float) -> None:
     """Noise on gradients far above them spoils signs and probes; the others leave the trigger."""

@@ -474,12 +474,3 @@ def test_completion_ends_without_an_error(
     assert vflsec(*args) == 0
     assert vflsec.out.rstrip().endswith(text)
     assert vflsec.err == ""
-
-
-def test_python_dash_m_is_the_command_line(tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run(
-        [sys.executable, "-m", "vflsec", "show", "nrom"], env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: unknown name 'nrom'. Did you mean 'norm'?")

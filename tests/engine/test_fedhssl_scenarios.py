@@ -30,7 +30,8 @@ def audit(table: str, out: Path, *options: str) -> int:
 def test_tables_name_algorithm_and_phase_of_every_figure(
     table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert audit(table, tmp_path) == 0
+    two = ("defense.0.strength=[0, 25]",) if table == "fedhssl_table11" else ()
+    assert audit(table, tmp_path, *two) == 0
     capsys.readouterr()
     assert main(["report", str(tmp_path)]) == 0
     said = capsys.readouterr().out

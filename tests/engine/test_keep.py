@@ -72,6 +72,13 @@ def same(a: Path, b: Path) -> None:
     pd.testing.assert_frame_equal(x, y, check_exact=True)
 
 
+def same_of_fewer(a: Path, b: Path) -> None:
+    """What `a` found of some of the attacks of `b`."""
+    found, want = figures(a), figures(b)
+    want = want[want.attack_key.isin(found.attack_key)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, want, check_exact=True)
+
+
 @pytest.fixture
 def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -175,9 +182,9 @@ def test_damaged_views_are_said_and_trained_again(kept: Path, whole: Path, tmp_p
     data[len(data) // 3] ^= 0xFF
     second.write_bytes(bytes(data))
     heard = Notes()
-    run_audit(small(attack=[*SMALL["attack"], *MORE]), out, device="cpu", progress=heard)
+    run_audit(small(attack=[*SMALL["attack"], MORE[1]]), out, device="cpu", progress=heard)
     assert any("trained again" in n for n in heard.said)
-    same(out, whole)
+    same_of_fewer(out, whole)
 
 
 def test_the_bound_is_kept_and_said(tmp_path: Path) -> None:
@@ -239,9 +246,7 @@ def test_killed_while_views_are_written_it_resumes(tmp_path: Path, root: Path, w
     heard = Notes()
     run_audit(small(attack=more), out, device="cpu", progress=heard)
     assert heard.said == []
-    found, want = figures(out), figures(whole)
-    want = want[want.attack_key.isin(found.attack_key)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, want, check_exact=True)
+    same_of_fewer(out, whole)
 
 
 def test_parameter_gradients_are_never_kept() -> None:

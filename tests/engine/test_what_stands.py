@@ -23,6 +23,7 @@ from vflsec.engine.evaluate_store import judge
 from vflsec.engine.read_results import read_any
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
+from vflsec.storage import results_folder
 from vflsec.storage.results_folder import LOCK_NAME, WRITTEN, claim
 
 STRICT, LAX = gate(max=0.1), gate(max=0.4)
@@ -125,6 +126,19 @@ def test_nothing_of_another_attacker_is_judged_while_settings_are_searched(
     assert go(Planted(LEAKY), "gate", out) == 0
 
 
+def in_another_process(*command: object) -> int:
+    """The exit code of a command in a process that holds no folder."""
+    child = os.fork()
+    if child == 0:
+        results_folder._held.clear()
+        code = 9
+        try:
+            code = go(Planted(LEAKY), *command)
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 @pytest.mark.parametrize("lost", sampled(["folder", "lock"]))
 def test_an_audit_whose_folder_was_taken_from_it_writes_no_verdict_there(
     lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -142,14 +156,7 @@ def test_an_audit_whose_folder_was_taken_from_it_writes_no_verdict_there(
                     (out / LOCK_NAME).unlink()
                 else:
                     shutil.rmtree(out)
-                code = (
-                    "import sys\nfrom audited import LEAKY, Planted, go\n"
-                    "sys.exit(go(Planted(LEAKY), *sys.argv[1:]))"
-                )
-                path = os.pathsep.join([*sys.path])
-                command = [sys.executable, "-c", code, "audit", str(strict), "--out", str(out)]
-                env = {**os.environ, "PYTHONPATH": path}
-                codes.append(subprocess.run(command, env=env, capture_output=True).returncode)
+                codes.append(in_another_process("audit", strict, "--out", out))
             return super().__call__(*args, **kwargs)
 
     assert go(Meanwhile(LEAKY), "audit", lax, "--out", out, "-q") == 2
