@@ -18,8 +18,6 @@ from vflsec.core.policy import Own, Policy
 from vflsec.core.rng import generator
 from vflsec.core.task import Stack
 from vflsec.errors import ConfigError
-from vflsec.nn.replicas import LEAST
-from vflsec.plugins import registry
 from vflsec.train.loop import predict
 
 WORLDS = {2: (4, 6), 3: (4, 6, 5)}
@@ -227,30 +225,6 @@ def test_one_party_equals_local_bit_for_bit(aggregation: str) -> None:
     assert fed_b.state()["passive1"] == {}
     rows = both.rows("test")
     assert torch.equal(predict(a, fed_a, rows), predict(b, fed_b, rows))
-
-
-def iso(strengths: list[float]) -> dict[str, Any]:
-    policy = registry.defenses.create("iso", {})
-    return {"active": [(policy, torch.tensor(strengths, dtype=torch.float64))]}
-
-
-def test_early_stopping_does_not_depend_on_company() -> None:
-    """Each replica stops, keeps its best epoch and pays for messages as if it were alone."""
-    algorithm = SplitNN(**{**SMALL, "patience": 2}, epochs=40, lr=0.03)
-    seeds = list(range(6))
-    strengths = [0.0, 4.0, 0.0, 16.0, 1.0, 0.0]
-    many = trained(algorithm, stack(seeds), seeds, iso(strengths))
-    epochs = many.extra["epochs.train"]
-    assert len(set(epochs)) > 2
-    assert max(epochs) < 40
-    for r, seed in enumerate(seeds):
-        one = trained(algorithm, stack([seed] * LEAST), [seed] * LEAST, iso([strengths[r]] * LEAST))
-        assert one.extra["epochs.train"] == [epochs[r]] * LEAST
-        assert_same(many.state(), one.state(), of=(r, 0))
-        mine, alone = many.channel.ledger.of(r), one.channel.ledger.of(0)
-        for row in mine + alone:
-            row.pop("rounds") if row["phase"] == "predict" else None
-        assert mine == alone
 
 
 def relabelled(name: str, seed: int = 1) -> Stack:

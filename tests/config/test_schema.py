@@ -144,15 +144,3 @@ def test_a_section_that_does_not_exist_names_the_nearest(
 ) -> None:
     assert main.main(["show", "gaet"]) == 2
     assert "Did you mean 'gate'?" in capsys.readouterr().err
-
-
-def test_show_needs_no_torch(root: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from vflsec.cli import main as cli; cli.main(['show', 'data']); "
-        "print(sorted({'torch', 'pandas'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, text=True, capture_output=True)
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr

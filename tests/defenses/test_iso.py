@@ -48,17 +48,6 @@ def test_permuting_rows_permutes_what_they_become_without_their_noise() -> None:
     assert torch.allclose(one, other, atol=1e-12)  # the same draw for the same place, same scale
 
 
-def test_strength_zero_is_the_identity_and_draws_nothing() -> None:
-    x, _ = rows_of_gradients(3)
-    own = owner(iso(), [0.0, 1.0, 0.0], seeds=[4, 4, 5])
-    before = own.rng.generators[0].get_state()
-    out = iso().outgoing(message(x), own)
-    assert torch.equal(out[0], x[0])
-    assert torch.equal(out[2], x[2])
-    assert not torch.equal(out[1], x[1])
-    assert torch.equal(own.rng.generators[0].get_state(), before)
-
-
 def test_draws_afresh_for_every_message() -> None:
     x, _ = rows_of_gradients()
     own = owner(iso(), [1.0])

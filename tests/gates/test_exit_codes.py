@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from audited import SCENARIO, Planted, gate
@@ -108,101 +101,6 @@ def test_exit_codes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert "PASS" not in verdicts
     if text or "epsilon" in name:
         assert main.main(["gate", str(tmp_path / "out")]) == code
-
-
-def test_an_internal_error_is_four(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: Any, **kwargs: Any) -> Any:
-        raise ZeroDivisionError("a defect")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "make_plan", broken)
-        assert go(Planted(LEAKS), tmp_path, gate(max=0.1)) == 4
-    seen = capsys.readouterr()
-    assert seen.err.startswith("internal error: ZeroDivisionError: a defect\n")
-    assert "Traceback" not in seen.err
-    assert not (tmp_path / "out" / "summary.json").exists()
-    assert go(Planted(LEAKS), tmp_path, gate(max=0.1)) == 1  # and the next call is none the worse
-
-
-def test_bad_scenario_and_bad_data_are_two(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert go(Planted(LEAKS), tmp_path, "[[gate]]\nmaxx = 1\n") == 2
-    assert "max" in capsys.readouterr().err
-    text = SCENARIO.replace(
-        'name = "breast_cancer"', 'file = "no.csv"\nlabel = "y"\n[data.columns]\na = ["x"]'
-    )
-    (tmp_path / "bad.toml").write_text(text)
-    assert main.main(["audit", str(tmp_path / "bad.toml"), "--out", str(tmp_path / "o")]) == 2
-    assert "no.csv" in capsys.readouterr().err
-
-
-def test_interrupted_then_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class Stopped(Planted):
-        def __call__(self, cells: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(self.trained) >= 4:
-                raise KeyboardInterrupt
-            return super().__call__(cells, *args, **kwargs)
-
-    stopped = Stopped(LEAKS, SAFE)
-    text = gate(max=0.1, defense="defended")
-    assert go(stopped, tmp_path, text, "--replicas", 2) == 130
-    seen = capsys.readouterr().err
-    assert seen.startswith("Interrupted: 4 of 15 trainings are stored")
-    assert not (tmp_path / "out" / "report.html").exists()
-    again = Planted(LEAKS, SAFE)
-    assert go(again, tmp_path, text, "--replicas", 2) == 0
-    assert len(again.trained) == 11
-    assert not set(again.trained) & set(stopped.trained)
-    assert go(again, tmp_path, text) == 0
-    assert len(again.trained) == 11
-
-
-@pytest.mark.slow
-def test_a_signal_ends_with_130(tmp_path: Path) -> None:
-    """A real process, a real SIGINT, while the second piece of work trains."""
-    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
-    (tmp_path / "go.py").write_text(
-        textwrap.dedent("""
-        import pathlib, sys, time
-        from audited import Planted
-        from vflsec.cli import main as cli
-        from vflsec.engine import run
-
-        class Slow(Planted):
-            def __call__(self, *args, **kwargs):
-                if self.trained and not pathlib.Path("again").exists():
-                    pathlib.Path("ready").touch()
-                    time.sleep(30)
-                return super().__call__(*args, **kwargs)
-
-        slow = Slow({"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.0})
-        run.default_backend = slow.backend
-        sys.exit(cli.main(["audit", "case.toml", "--out", "out", "-q", "--replicas", "2"]))
-        """)
-    )
-    here = Path(__file__).resolve().parent.parent
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
-    command = [sys.executable, "go.py"]
-    child = subprocess.Popen(
-        command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # nohup ignores it
-    )  # fmt: skip
-    end = time.monotonic() + 300
-    while not (tmp_path / "ready").exists() and time.monotonic() < end and child.poll() is None:
-        time.sleep(0.05)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=300)
-    assert child.returncode == 130, err
-    assert "Resume: vflsec" in err
-    assert "Traceback" not in err
-    (tmp_path / "again").touch()
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_until_decided_adds_seeds_and_shares_the_error(

@@ -204,23 +204,11 @@ GATES: dict[str, tuple[str, str]] = {
     "advantage of a floor": ("min = -1", "can reach"),
     "accuracy that cannot fail": ('metric = "accuracy"\nmin = 0', "can reach"),
     "epsilon that cannot fail": ('metric = "epsilon_lower"\nmin = 0', "can reach"),
-    "of an attack that is not there": ('max = 0.1\nattack = "nrom"', "Did you mean 'norm'?"),
     "of an attack with parameters": ('max = 0.1\nattack = "norm(power=2)"', "must be one of norm,"),
-    "of the active party": ('max = 0.1\nadversary = "a"', "must be one of b,"),
     "of a coalition": ('max = 0.1\nadversary = "a+b"', "gate.0.adversary must be one of b,"),
-    "of other data": ('max = 0.1\ndataset = "u"', "gate.0.dataset must be one of t,"),
-    "of another algorithm": (
-        'max = 0.1\nalgorithm = "local"',
-        "gate.0.algorithm must be one of splitnn,",
-    ),
-    "of a defense": ('max = 0.1\ndefense = "iso"', "gate.0.defense must be one of none,"),
     "of what is defended": ('max = 0.1\ndefense = "defended"', "must be one of none,"),
-    "of a strength": ("max = 0.1\nstrength = 5.0", "gate.0.strength must be one of"),
-    "of a phase": ('max = 0.1\nphase = "pretrain"', "gate.0.phase must be one of train,"),
-    "of other rows": ('max = 0.1\nsplit = "test"', "gate.0.split must be one of train,"),
     "of validation rows": ('max = 0.1\nsplit = "validation"', "must be one of train,"),
     "of a star inside": ('max = 0.1\nattack = "n*"', "must be one of norm,"),
-    "utility of no attack": ('metric = "utility"\nmin = 0.5\nattack = "x"', "must be one of norm,"),
 }
 
 NAMES = {

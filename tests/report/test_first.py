@@ -69,25 +69,6 @@ def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
     assert 0.25 < worst["low"] < worst["advantage"] < worst["high"] < 0.35
 
 
-def test_a_sealed_system_is_not_said_to_leak(tmp_path: Path) -> None:
-    found = audited(tmp_path, Planted(SEALED, SEALED, sd=0.05), gate(max=0.2)).summary
-    assert "significant" not in claims(found).values()
-    assert "2 tests" in answers(found)["Does it leak?"]
-
-
-def test_a_leak_that_choosing_explains_is_none(summary: dict[str, Any]) -> None:
-    """One attack of two is a leak by itself, and not after the correction for both."""
-    found = copy.deepcopy(summary) | {"gates": []}
-    for p in found["points"]:
-        for control in (p.get("controls") or {}).values():
-            control["sd"] = 0.21
-    strong = [p for p in found["points"] if p["attack"] == "norm"]
-    assert claims(found | {"points": strong})["leakage", "labels of bank to shop", 0.0] == (
-        "significant"
-    )
-    assert claims(found)["leakage", "labels of bank to shop", 0.0] == "not_significant"
-
-
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
     assert first_screen.describe_scope(summary) == (
         f"FAIL with no defense (1 of 3 gates failed). Tested: 2 attacks from 2 of {ALL} families."

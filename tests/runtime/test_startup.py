@@ -23,7 +23,9 @@ HEAVY = {
 JUDGE = {"pandas", "scipy"}
 MAY: dict[str, set[str]] = {
     "--help": set(),
+    "--version": set(),
     "list": set(),
+    "show": set(),
     "report": JUDGE,
     "gate": JUDGE,
     "check": JUDGE | {"torch"},
@@ -107,10 +109,11 @@ def test_a_command_imports_no_more_than_it_uses(places: dict[str, Path], root: P
     """In the order of what they may import, so that one process serves them all."""
     scenario, results = str(places["scenario"]), str(places["results"])
     found = imported(
-        root, ["--help"], ["list", "attacks"], ["report", results], ["gate", results],
-        ["check", scenario],
+        root, ["--help"], ["--version"], ["list", "attacks"], ["list", "scenarios"],
+        ["show", "splitnn"], ["show", "norm"], ["show", "data"], ["report", results],
+        ["gate", results], ["check", scenario],
     )  # fmt: skip
-    assert list(found) == ["--help", "list", "report", "gate", "check"]
+    assert list(found) == ["--help", "--version", "list", "show", "report", "gate", "check"]
     for command, (code, heavy) in found.items():
         assert code in (0, 1, 3), command
         assert heavy <= MAY[command], command
