@@ -103,7 +103,7 @@ def test_what_is_written_runs(
     """From a table to verdicts without editing anything, with fewer epochs and seeds."""
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
-    few = ("algorithm.epochs=1", "audit.seeds=2", "audit.references=[]",
+    few = ("algorithm.epochs=1", "audit.seeds=1", "audit.references=[]",
            "audit.positive_control=false", "defense.0.strength=[0,5]")  # fmt: skip
     args = [x for one in few for x in ("--set", one)]
     code = main.main(["audit", str(out), "--out", str(tmp_path / "o"), "-q", *args])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sampled import sampled
 
 from vflsec import load_scenario, make_plan
 from vflsec.config.problems import Problem, ScenarioError
@@ -295,7 +296,7 @@ LONGHAND: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LONGHAND)
+@pytest.mark.parametrize("name", sampled(LONGHAND))
 def test_short_scenarios_plan_the_cells_of_their_longhand(name: str) -> None:
     """Every section with every setting, as these files were written before they could share."""
     long = dict(LONGHAND[name])
