@@ -78,7 +78,7 @@ def attack(name: str) -> AttackSpec:
 
 
 def test_an_audit_is_that_of_the_cpu(tasks: dict[int, Any]) -> None:
-    names = ("norm", "direction", "attribute")
+    names = ("norm", "direction")
     assert_alike(cells("splitnn", defended("max_norm")), [attack(n) for n in names], tasks)
 
 

@@ -87,7 +87,7 @@ def recorded(folder: Path, loop: Callable[[Recording], Any], known: Any = KNOWN)
 @pytest.mark.parametrize(
     ("loop", "rows"),
     sampled([(new_rows, 60), (some_of_the_evaluated, 30), (in_evaluation, 60), (trained_rows, 80),
-             (nothing_else, 60)], 2),
+             (nothing_else, 60)]),
 )  # fmt: skip
 def test_every_row_of_which_an_answer_came_is_guessed(
     loop: Callable[[Recording], None], rows: int, tmp_path: Path

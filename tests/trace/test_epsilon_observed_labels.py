@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +58,18 @@ def traced(folder: Path, trained_on: str, seed: int = 0, **how: Any) -> tuple[Pa
 
 
 @pytest.fixture(scope="module")
-def guessed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[Path]]]:
+def guessed(tmp_path_factory: pytest.TempPathFactory) -> Guessed:
     """Guesses and truths of two seeds, by what was trained on."""
-    out = {}
-    for what in ("labels", "randomised", "nothing"):
+
+    @cache
+    def of(what: str) -> tuple[Path, list[Path]]:
         folder = tmp_path_factory.mktemp(what)
         made = [traced(folder, what, s) for s in range(2)]
         traces = [t for t, _ in made]
         guesses = infer(traces, folder / "g", attacks=("direction", "norm"), limits=TRUSTED)
-        out[what] = guesses, [t for _, t in made]
-    return out
+        return guesses, [t for _, t in made]
+
+    return of
 
 
 def verdict(made: tuple[Path, list[Path]], out: Path, epsilon: float, **how: Any) -> Any:
@@ -74,12 +78,12 @@ def verdict(made: tuple[Path, list[Path]], out: Path, epsilon: float, **how: Any
     return found
 
 
-Guessed = dict[str, tuple[Path, list[Path]]]
+Guessed = Callable[[str], tuple[Path, list[Path]]]
 
 
 @pytest.mark.slow
 def test_labels_in_the_clear_contradict_a_claim(guessed: Guessed, tmp_path: Path) -> None:
-    found = verdict(guessed["labels"], tmp_path / "o", EPSILON)
+    found = verdict(guessed("labels"), tmp_path / "o", EPSILON)
     assert found["verdict"] == "FAIL"
     assert found["value"] > 3
 
@@ -87,21 +91,21 @@ def test_labels_in_the_clear_contradict_a_claim(guessed: Guessed, tmp_path: Path
 def test_randomised_response_is_not_contradicted_at_its_epsilon(
     guessed: Guessed, tmp_path: Path
 ) -> None:
-    found = verdict(guessed["randomised"], tmp_path / "o", EPSILON)
+    found = verdict(guessed("randomised"), tmp_path / "o", EPSILON)
     assert found["verdict"] == "PASS"
     assert 0.3 < found["value"] <= EPSILON
 
 
 def test_a_smaller_claim_is_contradicted(guessed: Guessed, tmp_path: Path) -> None:
     """The same traces, said to be of a fifth of that epsilon."""
-    assert verdict(guessed["randomised"], tmp_path / "o", EPSILON / 5)["verdict"] == "FAIL"
+    assert verdict(guessed("randomised"), tmp_path / "o", EPSILON / 5)["verdict"] == "FAIL"
 
 
 def test_without_labels_in_the_gradients_nothing_is_measured(
     guessed: Guessed, tmp_path: Path
 ) -> None:
     """The null: gradients that tell columns of the other party and no label."""
-    found = verdict(guessed["nothing"], tmp_path / "o", 0.2)
+    found = verdict(guessed("nothing"), tmp_path / "o", 0.2)
     assert found["verdict"] in ("INCONCLUSIVE", "PASS")
     assert found["value"] <= 0.2
 
@@ -119,7 +123,7 @@ def test_columns_that_the_proxy_does_not_know_are_counted_as_leaked(
         x, y, _ = world(seed)
         q = cross_shares(x[:, :1], y, 2)
         weak.append(vflsec.write_truth(tmp_path / f"t{seed}", np.arange(N), y, shares=q))
-    guesses = guessed["nothing"][0]
+    guesses = guessed("nothing")[0]
     assert verdict((guesses, weak), tmp_path / "a", 0.1)["value"] > 0.4
     assert verdict((guesses, weak), tmp_path / "b", 0.1, tau=3.0)["value"] == 0.0
 

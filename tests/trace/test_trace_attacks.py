@@ -218,7 +218,8 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
     with record(tmp_path / "t", y, np.arange(10), prior=(0.5, 0.5), grad_scale=None) as rec:
         for rows in torch.arange(80).split(16):
             rec.cut(torch.randn(16, 3).requires_grad_(), rows).backward(signs(y, rows, 3))
-    result = audit(tmp_path, [tmp_path / "t"], (), y)
+    names = ("direction", "norm", "model_completion", "gradient_completion", "joint_completion")
+    result = audit(tmp_path, [tmp_path / "t"], names, y)
     frozen = thaw(tmp_path / "g")
     assert any("only baseline is the class majority" in n for n in frozen.notes)
     found = {a.of.spec.name: a for a in frozen.answers[0]}
