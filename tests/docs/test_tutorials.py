@@ -50,7 +50,7 @@ def test_a_page_has_its_commands_and_ends_in_a_verdict(name: str) -> None:
     assert len(found) <= 3
     said = found[-1][1].rstrip().splitlines()
     verdict = (
-        r"(PASS|FAIL|INCONCLUSIVE) with .+ Tested: \d+ attacks? (from|of) \d+ of \d+ families\."
+        r"(PASS|FAIL|INCONCLUSIVE) with .+ Judged: \d+ attacks? (from|of) \d+ of \d+ families\."
     )
     assert re.match(verdict, said[-1])
     refused = [out for _, out in found if out.startswith("error:")]

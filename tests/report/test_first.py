@@ -71,12 +71,12 @@ def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:
     assert first_screen.describe_scope(summary) == (
-        f"FAIL with no defense (1 of 3 gates failed). Tested: 2 attacks from 2 of {ALL} families."
+        f"FAIL with no defense (1 of 3 gates failed). Judged: 2 attacks from 2 of {ALL} families."
     )
     one = audited(tmp_path, Planted(LEAKY, SEALED), gate(max=0.1, defense="defended")).summary
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.describe_scope(one) == (
-        "PASS with iso 5 (1 of 1 gate passed). Without a defense, this system leaks. Tested: 2 "
+        "PASS with iso 5 (1 of 1 gate passed). Without a defense, this system leaks. Judged: 2 "
         f"attacks from 2 of {ALL} families. Smallest detectable leak: {least:.2g}, of the kind "
         "these attacks look for."
     )
@@ -234,16 +234,16 @@ def test_attacks_without_a_figure_are_not_counted(summary: dict[str, Any]) -> No
     """25 attacks were counted where 17 of them could not be made."""
     one = copy.deepcopy(summary)
     one["gates"] = [v | {"detectable": {}, "attacks": []} for v in one["gates"] if v["attack"]][:1]
-    assert f"Tested: 2 attacks from 2 of {ALL} families" in first_screen.describe_scope(one)
+    assert f"Judged: 2 attacks from 2 of {ALL} families" in first_screen.describe_scope(one)
     for p in one["points"]:
         if p["attack"].startswith("norm"):
             p["status"] = "not-observable"
-    assert f"Tested: 1 attack from 1 of {ALL} families" in first_screen.describe_scope(one)
+    assert f"Judged: 1 attack from 1 of {ALL} families" in first_screen.describe_scope(one)
     for p in one["points"]:
         p["status"] = "not-observable"
     one["gates"][0] |= {"attack": "", "verdict": "INCONCLUSIVE"}
     assert first_screen.describe_scope(one).startswith(
-        "INCONCLUSIVE with no defense (1 of 1 gate inconclusive). Tested: 0 attacks from 0 of "
+        "INCONCLUSIVE with no defense (1 of 1 gate inconclusive). Judged: 0 attacks from 0 of "
         f"{ALL}"
     )
 
@@ -282,7 +282,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "rule": "within", "reason": f"Within. T{warning[1:]}.",
     }  # fmt: skip
     assert first_screen.describe_scope(found) == (
-        f"PASS with no defense (1 of 1 gate passed). Tested: 2 attacks from 2 of {ALL} families. "
+        f"PASS with no defense (1 of 1 gate passed). Judged: 2 attacks from 2 of {ALL} families. "
         "But a leak above the limit could be missed."
     )
     step = advice.next_steps(found)[0]
@@ -404,7 +404,7 @@ def test_the_verdict_is_the_last_line(folder: Path, capsys: pytest.CaptureFixtur
     for words in (["report", str(folder)], ["gate", str(folder)]):
         main.main(words)
         last = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
-        assert last.startswith("FAIL with no defense (1 of 3 gates failed). Tested: 2 attacks")
+        assert last.startswith("FAIL with no defense (1 of 3 gates failed). Judged: 2 attacks")
 
 
 def test_a_share_stays_a_share(tmp_path: Path) -> None:

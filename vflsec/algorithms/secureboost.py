@@ -119,5 +119,5 @@ class SecureBoost(Rounds):
 
     def settled(self) -> str:
         profile = PROFILES[self.profile]
-        off = f" To switch off: {profile.default}." if profile.default else ""
+        off = f" Its own protection: {profile.default}." if profile.default else ""
         return f"Profile {self.profile} ({profile.source}).{off}"

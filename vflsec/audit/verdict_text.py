@@ -387,7 +387,7 @@ class Insensitive:
         cure = "add seeds or labelled rows" if more is None else format_seeds(more)
         shown = _sizes({worst: size}, gate)
         says = f"the smallest detectable is {shown}, {above}"
-        sentence = f" That of {worst} is {above}; {cure}."
+        sentence = f" A leak {above} could be missed by {worst}; {cure}."
         if math.isinf(size):
             says = f"no planted leak was detected ({worst})"
             sentence = f" {cure[0].upper()}{cure[1:]}."
@@ -457,4 +457,4 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     if rows < 1 or not nearest.sd or not factor or nearest.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""
     wanted = math.ceil(rows * (factor * nearest.sd / gap) ** 2)
-    return f", or about {wanted} target rows, not {rows}" if wanted > rows else ""
+    return f", or about {wanted} target rows ({rows} now)" if wanted > rows else ""

@@ -251,7 +251,8 @@ def _decide(w: _Weighed) -> Ruling:
     if not (w.awake or w.together):
         reason = format_not_validated(w.who, "it measures 0")
         return Ruling(Rule.NOT_VALIDATED, reason, detail=Evidence.NONE)
-    found = "" if w.power is None else f" Detectable: {100 * w.power:.0f} % of the noise needed."
+    least = "" if w.power is None else f"{100 * w.power:.0f} % of the noise that it needs"
+    found = f" A claim with less than {least} would be detected." if least else ""
     if w.power is not None and w.power < HALF:
         return Ruling(Rule.UNDERPOWERED, f"{w.said}; too few canaries.{found}")
     return Ruling(Rule.WITHIN, f"{w.said}: no contradiction over {seeds}, no proof.{found}")

@@ -64,11 +64,12 @@ def _caps(summary: Summary, dataset: str) -> str:
     found.sort(key=lambda x: -(x[0].cap or 0.0))
     least = {(training, c.defense, grid): c for c, training, grid in found}
     said = [
-        f"{format_number(c.cap)} ({training}, {defense} at {grid}; {c.attack} by {c.adversary})"
+        f"{format_number(c.cap)} of {training} with {defense} {grid}, against {c.attack} by "
+        f"{c.adversary}"
         for (training, defense, grid), c in least.items()
     ]
-    text = ", ".join(said)
-    return f"  Least CAP, mean of utility x (1 - attack): {text}" if said else ""
+    text = "; ".join(said)
+    return f"  Lowest CAP (mean of utility x (1 - attack); 1 is best): {text}." if said else ""
 
 
 Gains = dict[Training, LeakageClaim]

@@ -227,7 +227,7 @@ def _untested(summary: Summary) -> str:
 def describe_scope(summary: Summary) -> str:
     """The verdict with its condition: where it holds, what was tested, what would have been seen.
 
-    ``PASS with iso 25 (2 of 2 gates passed). Tested: 3 attacks from 2 of 17 families. Smallest
+    ``PASS with iso 25 (2 of 2 gates passed). Judged: 3 attacks from 2 of 17 families. Smallest
     detectable leak: 0.093.``
     """
     found, how = format_headline(summary)
@@ -243,7 +243,7 @@ def describe_scope(summary: Summary) -> str:
     said = [
         f"{found} with {where} ({how.removesuffix('.')})",
         *_undefended(found, limited, summary),
-        f"Tested: {_tested(asked, summary)}",
+        f"Judged: {_tested(asked, summary)}",
         *(_questions(judged, summary) if found == "FAIL" else _sensitivity(found, asked)),
         *([f"No gate limits {format_parts(also)} there"] if also and found != "FAIL" else []),
     ]

@@ -23,7 +23,7 @@ class Profile:
         counts: the active party learns how many rows each bin of a node has.
         shuffled: a passive party sends the sums up to each bin of a column, in an order of its own.
         tree: which of :data:`FIELDS` every passive party learns of each node.
-        default: what of all this a user can switch off, and how, in words.
+        default: its own protection against this, with its default, in words.
         source: which system and version it describes.
     """
 
@@ -54,18 +54,18 @@ PROFILES: Mapping[str, Profile] = MappingProxyType({
     ),
     "fate-2": Profile(
         "all", counts=True, shuffled=False, tree=("node", "owner", "rows"),
-        default="complete_secure = k grows the first k trees at the active party alone; it is 0",
+        default="complete_secure = k (default 0) grows the first k trees at the active party alone",
         source="FATE 2.x, hetero SecureBoost, sync_nodes and new_sample_pos",
     ),
     "secretflow": Profile(
         "split", tree=("node", "gain"),
-        default="first_tree_with_label_holder_feature grows the first tree at the label holder "
-        "alone; it is False",
+        default="first_tree_with_label_holder_feature (default False) grows the first tree at "
+        "the label holder alone",
         source="SecretFlow SGB, July 2025",
     ),
     "xgboost-open": Profile(
         "all", gradients=True, counts=True, shuffled=False, tree=FIELDS,
-        default="nothing: gradients, thresholds and leaf weights of all parties reach every party",
+        default="none; gradients, thresholds and leaf weights of all parties reach every party",
         source="XGBoost 1.7 to 3.3, vertical federated mode without the encryption plug-in",
     ),
 })  # fmt: skip
