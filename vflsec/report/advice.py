@@ -43,6 +43,8 @@ def format_command(summary: Summary, verb: str, *more: str) -> str:
         for text in about.set:  # the last of a key stands, in its place
             last.pop(key := text.partition("=")[0].strip(), None)
             last[key] = text
+        if "--seeds" in more:
+            last.pop("audit.seeds", None)
         given = [x for s in last.values() for x in ("--set", s)]
         given = [] if verb == "tune" else given
         out = ["--out", folder] if verb == "audit" else []
