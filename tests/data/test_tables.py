@@ -16,6 +16,7 @@ from vflsec.data.divide import Division
 from vflsec.data.features import MOST_CATEGORIES
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
+from vflsec.data.read_table import read_frame
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
@@ -84,6 +85,14 @@ def test_parquet_gzip_and_csv_read_alike(folder):
         np.testing.assert_array_equal(other.parties[p].values, csv.parties[p].values)
         assert other.parties[p].categories == csv.parties[p].categories
     assert other.digest != csv.digest
+
+
+def test_an_index_that_pandas_wrote_is_no_column(tmp_path):
+    frame = pd.DataFrame({"a": [3.5, 2, 1], "y": ["no", "yes", "no"]}, index=[4, 2, 9])
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert list(read_frame(tmp_path / "t.parquet").columns) == ["a", "y"]
+    frame.rename_axis("person").to_parquet(tmp_path / "t.parquet")
+    assert list(read_frame(tmp_path / "t.parquet").columns) == ["a", "y", "person"]
 
 
 def test_parquet_types_decide_the_kind(tmp_path):

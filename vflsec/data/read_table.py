@@ -408,23 +408,29 @@ def _refuse_binary(path: Path, raw: bytes) -> None:
 
 def _parquet(path: Path, raw: bytes, limits: Limits) -> pa.Table:
     try:
-        return parquet_table(path, raw, limits)
+        table = parquet_table(path, raw, limits)
+        return table.drop_columns([n for n in table.schema.names if _INDEX.fullmatch(n)])
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise data_error(path, "table", "be a Parquet file", first_line(error), _TEXT) from None
 
 
 _TEXT = "If it is text, name it .csv."
+_INDEX = re.compile(r"__index_level_\d+__")
+"""How pandas calls an index without a name, which is no column."""
 
 
 def _no_rows(path: Path) -> DataError:
     return data_error(path, "table", "have rows below its header", "none")
 
 
+_NAMELESS = "Name it in the first line; an index that pandas wrote is left out by index=False."
+
+
 def check_names(path: object, names: list[str]) -> None:
     """Refuse columns without a name of their own that can be shown."""
     for i, name in enumerate(names):
         if not name.strip():
-            raise data_error(path, f"column {i + 1}", "have a name", repr(name))
+            raise data_error(path, f"column {i + 1}", "have a name", repr(name), _NAMELESS)
         bad = next((c for c in name if unicodedata.category(c) in ("Cc", "Cs")), "")
         if bad:
             got = f"{name[:60]!r} with {bad!r}"
