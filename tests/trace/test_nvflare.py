@@ -1,6 +1,6 @@
 """The NVFlare decorator on functions that are called directly; `collab.publish` is not needed.
 
-`tests/external/test_nvflare_end_to_end.py` runs them in NVFlare's simulated environment.
+`tests/foreign/test_tutorial.py` runs them in NVFlare's simulated environment.
 """
 
 from __future__ import annotations
