@@ -167,12 +167,6 @@ def test_estimates_by_attention() -> None:
     assert torch.allclose(estimate(q, k, v)[0], by_hand)
 
 
-@pytest.mark.parametrize("t", [0.0, -0.1, 1.0, 1.1])
-def test_confidence_lies_strictly_between_zero_and_one(t: float) -> None:
-    with pytest.raises(ConfigError, match=r"fewshot.confidence must be a number in \(0, 1\)"):
-        FewShot(confidence=t)
-
-
 def test_unaligned_rows_are_needed() -> None:
     with pytest.raises(ConfigError, match="fewshot: needs unaligned rows"):
         federation(FewShot(), small_stack([0]))

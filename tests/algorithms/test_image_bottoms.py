@@ -76,8 +76,3 @@ def test_tables_cannot_be_convolved(name: str) -> None:
     algorithm = registry.algorithms.create(name, {"encoder_kind": "conv"})
     with pytest.raises(ConfigError, match=rf"{name}: encoder_kind 'conv' must have rows of"):
         federation(algorithm, small_stack([0], unaligned=20))
-
-
-def test_a_kind_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"splitnn.encoder_kind must be one of 'mlp', 'conv'"):
-        registry.algorithms.create("splitnn", {"encoder_kind": "resnet18"})

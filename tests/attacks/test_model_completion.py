@@ -120,15 +120,6 @@ def test_permuted_class_names_permute_the_answer() -> None:
     assert turned.scores[:, order] == pytest.approx(plain.scores, abs=1e-3)
 
 
-@pytest.mark.parametrize("columns", [False, True])
-def test_known_rows_are_never_in_the_answer(columns: bool) -> None:
-    y = labels(100, 2)
-    view = make_view(y, columns=y.double().unsqueeze(1), known=10, test=30)
-    guess = completion(variants=("logistic",), columns=columns).infer(view, rng())
-    assert not set(guess.rows.tolist()) & set(view.require_known().rows.tolist())
-    assert set(guess.rows.tolist()) == set(view.target_rows.tolist())
-
-
 def test_the_variant_is_chosen_on_known_rows() -> None:
     """A linear head cannot solve exclusive-or; the network head can, and wins the validation."""
     x = torch.randn(600, 2, generator=rng(3), dtype=torch.float64)

@@ -56,13 +56,6 @@ def test_permuted_class_names_permute_the_answer() -> None:
     assert turned.scores[:, order] == pytest.approx(plain.scores)
 
 
-def test_known_rows_are_not_in_the_answer() -> None:
-    x, y = blobs(60, 2, 3.0)
-    view = make_view(y, gradients=x, known=10)
-    rows = similarity().infer(view, rng()).rows.tolist()
-    assert sorted(rows) == view.targets["train"].tolist()
-
-
 def test_a_class_without_a_known_row_is_refused() -> None:
     x, y = blobs(60, 3, 3.0)
     with pytest.raises(ThreatModelError, match="every class"):

@@ -175,23 +175,6 @@ def test_control_gaussian_needs_the_federation():
     assert np.mean([auc(t, ["passive"]) for t in made]) > 0.85
 
 
-@pytest.mark.parametrize(
-    ("name", "params", "text"),
-    [
-        ("digits", {"parties": 3}, "digits.parties must be one of 2, 4, 8, got 3"),
-        ("breast_cancer", {"parties": 1}, "breast_cancer.parties must be an integer in [2, 14]"),
-        ("breast_cancer", {"split": "thirds"}, "must be one of 'halves', 'all', got 'thirds'"),
-        ("leaky", {"rows": 10}, "leaky.rows must be an integer >= 100, got 10"),
-        ("sealed", {"positive_rate": 1.0}, "sealed.positive_rate must be a number in (0, 1)"),
-        ("control_gaussian", {"flips": -0.1}, "control_gaussian.flips must be a number in [0, 1)"),
-    ],
-)
-def test_bad_parameters_are_refused(name, params, text):
-    with pytest.raises(ConfigError) as caught:
-        registry.datasets.create(name, params)
-    assert text in str(caught.value)
-
-
 def test_alike_tells_as_much_as_its_docstring_says():
     reached = {"active": [], "passive": [], "both": []}
     for seed in range(10):

@@ -35,13 +35,6 @@ def shares(*values: float) -> torch.Tensor:
 LABEL_DP = ["rr_prior", "lp_mst", "alibi"]
 
 
-@pytest.mark.parametrize("name", [*LABEL_DP, "gradperturb"])
-@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan])
-def test_bad_epsilon(name: str, epsilon: float) -> None:
-    with pytest.raises(ConfigError, match=f"^{name}: epsilon must be a finite number > 0"):
-        make(name).from_natural("epsilon", epsilon)
-
-
 @pytest.mark.parametrize("name", LABEL_DP)
 def test_one_release_whatever_the_epochs(name: str) -> None:
     found = make(name).guarantee(0.5, RunFacts(epochs=500, uses=Uses(1)))

@@ -27,10 +27,21 @@ def test_epsilon_is_one_over_the_strength() -> None:
     assert [cls.from_natural("epsilon", e) for e in (8, 2.0, 0.5)] == [0.125, 0.5, 2.0]
 
 
-@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "2", True])
-def test_a_number_without_meaning_gives_one_clear_error(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^label_dp: epsilon must be a finite number > 0, got"):
-        registry.defenses.get("label_dp").from_natural("epsilon", value)
+@pytest.mark.parametrize(
+    ("name", "natural", "values"),
+    [
+        ("label_dp", "epsilon", (0, -1.0, float("nan"), float("inf"), "2", True)),
+        *((n, "epsilon", (0, -1.0, float("nan"))) for n in ("rr_prior", "lp_mst", "alibi")),
+        ("gradperturb", "epsilon", (0, -1.0, float("nan"))),
+        ("compression", "keep", (0, 1.5, -0.2)), ("discrete", "bins", (2.5, 0, -4)),
+    ],
+)  # fmt: skip
+def test_a_number_without_meaning_gives_one_clear_error(
+    name: str, natural: str, values: tuple[Any, ...]
+) -> None:
+    for value in values:
+        with pytest.raises(ConfigError, match=f"^{name}: {natural} must be"):
+            registry.defenses.get(name).from_natural(natural, value)
 
 
 def test_an_unknown_one_names_the_nearest() -> None:

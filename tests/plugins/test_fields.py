@@ -16,7 +16,7 @@ APPROVED = Path(__file__).with_name("fields.txt")
 PROBES: tuple[Any, ...] = (-1, -0.5, 0, 0.0, 0.5, 1, 1.0, 1.5, 2, 4, float("nan"), float("inf"),
                            None, True, "sum", "no such value", ())  # fmt: skip
 WITHIN = (*PROBES[:10], "sum")
-KINDS = (registry.algorithms, registry.attacks, registry.defenses)
+KINDS = (registry.algorithms, registry.attacks, registry.defenses, registry.datasets)
 
 
 def is_taken(cls: type, field: str, value: Any) -> bool:
