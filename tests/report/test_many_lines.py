@@ -117,3 +117,22 @@ def test_of_many_strengths_a_heat_map_shows_some_evenly_spaced(summary: dict[str
     steps = {int(b.split()[1]) - int(a.split()[1]) for a, b in itertools.pairwise(shown)}
     assert steps == {2, 3}
     assert "40 of 101" in ax.get_title(loc="left")
+
+
+def test_of_many_strengths_every_figure_shows_some_evenly_spaced(summary: dict[str, Any]) -> None:
+    """20,000 marks with their numbers took three minutes to draw, and none could be read."""
+    found = copy.deepcopy(summary)
+    norm = next(p for p in found["points"] if p["attack"] == "norm" and p["strength"] == 5)
+    found["points"] = [
+        {**norm, "strength": float(s), "defense": d, "bytes": 1e6 * (s + 1)}
+        for d, most in (("iso", 100), ("laplace", 10)) for s in range(most + 1)
+    ]  # fmt: skip
+    made = (figures.advantage_by_strength, figures.privacy_utility, figures.leakage_and_limits)
+    for draw in made:
+        ax = draw(found)
+        assert sum(len(c[0].get_xdata()) for c in ax.containers) == figures.MOST_COLUMNS + 11
+        assert "51 of 112" in ax.get_title(loc="left")
+    assert len(figures.cost_utility_leakage(found).containers) == figures.MOST_COLUMNS + 11
+    shown = [t.get_text() for t in figures.advantage_by_strength(found).get_xticklabels()]
+    assert (shown[0], shown[-1]) == ("none", "100")
+    assert "of" not in figures.privacy_utility(summary).get_title(loc="left").split()

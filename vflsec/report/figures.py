@@ -1,7 +1,7 @@
 """Figures of an audit for reports and notebooks: every function draws into an Axes and returns it.
 
 All of them take the results of an audit (`Audit.results`), a frame of means over seeds, or the
-summary that ``summary.json`` holds; the name of a data set, None for the first; and where to draw,
+summary of one; the name of a data set, None for the first; and where to draw,
 None for a figure of its own (``ax.figure``). They raise ConfigError where no attack ran or there is
 no such data set. Attacks appear in their primary metric, on the rows (test or training) on which
 they gain most. Colours reach a contrast of 3 : 1 on white and on near-black paper, and no two lines
@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import pandas as pd
 
@@ -43,15 +43,16 @@ from vflsec.runtime.grouping import group_by
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+T = TypeVar("T")
 COLORS = ("#1f78c8", "#d1580b", "#0f8f6a", "#b0529e", "#8f7000", "#6a6fe0", "#cf4055", "#4c8291")
 _MARKERS = "osD^vPX*"
 LINES = 8
 """Most lines of a figure; beyond, each line is the strongest attack on one secret."""
 MOST_COLUMNS = 40
-"""Most columns of a heat map."""
+"""Most columns of a heat map, and most strengths of a defense in other figures."""
 
 Whole: TypeAlias = Mapping[str, object] | Summary
-"""A summary, as ``summary.json`` holds it or read."""
+"""A summary, as plain values or read."""
 Data: TypeAlias = pd.DataFrame | Whole | Sequence[Point]
 
 
@@ -101,6 +102,29 @@ def _chosen(data: Data, dataset: str | None) -> list[Point]:
     if not found:
         raise check.fail("figure: data", "results with at least one attack that ran", "none")
     return [p for p in found if p.dataset == found[0].dataset]
+
+
+def _thin(rows: Sequence[Point]) -> tuple[list[Point], str]:
+    """The points to draw of one data set, and the title.
+
+    Of a defense with more than :data:`MOST_COLUMNS` strengths as many are drawn, evenly spaced from
+    first to last.
+    """
+    if not rows:
+        return [], ""
+    every = {(p.algorithm, p.defense, _level(p)) for p in rows}
+    grids = group_by(sorted(every), lambda at: at[:2]).values()
+    drawn = {at for grid in grids for at in _space(grid)}
+    kept = [p for p in rows if (p.algorithm, p.defense, _level(p)) in drawn]
+    title = shorten(rows[0].dataset)
+    few = len(drawn) < len(every)
+    return kept, f"{title}, {len(drawn)} of {len(every)} trainings" if few else title
+
+
+def _space(of: Sequence[T]) -> Sequence[T]:
+    """All, or :data:`MOST_COLUMNS` evenly spaced from first to last."""
+    last, steps = len(of) - 1, MOST_COLUMNS - 1
+    return of if last <= steps else [of[i * last // steps] for i in range(MOST_COLUMNS)]
 
 
 def group_series(rows: Sequence[Point]) -> dict[str, list[Point]]:
@@ -185,9 +209,9 @@ def _level(p: Point) -> float:
     return 0.0 if p.defense == "none" else float(p.strength or 0.0)
 
 
-def _finish(ax: Axes, dataset: str, lines: int) -> Axes:
+def _finish(ax: Axes, title: str, lines: int) -> Axes:
     """The title, the legend of that many lines, and a faint grid."""
-    ax.set_title(shorten(dataset), fontsize="medium", loc="left")
+    ax.set_title(title, fontsize="medium", loc="left")
     draw_legend(ax, lines)
     return dress(ax)
 
@@ -201,7 +225,7 @@ def advantage_by_strength(
     spaced evenly, in order. Of many attacks each line is the strongest on one secret
     (:func:`choose_drawn`).
     """
-    rows = _chosen(data, dataset)
+    rows, title = _thin(_chosen(data, dataset))
     ax = make_axes(ax, (6.4, 3.8))
     grid = sorted({_level(p) for p in rows})
     place = {s: float(i) for i, s in enumerate(grid)}
@@ -221,7 +245,7 @@ def advantage_by_strength(
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
     ax.set_ylabel(f"advantage in {_measured(rows)}")
-    return _finish(ax, rows[0].dataset, len(lines))
+    return _finish(ax, title, len(lines))
 
 
 def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -232,7 +256,7 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
     """
     rows = [p for p in _summary(data).over_time
             if p.metric == p.primary and p.advantage.mean is not None]  # fmt: skip
-    rows = [p for p in rows if p.dataset == (dataset or rows[0].dataset)]
+    rows, title = _thin([p for p in rows if p.dataset == (dataset or rows[0].dataset)])
     if not rows:
         raise ConfigError("no attack has over_time. Set over_time = true in [[attack]].")
 
@@ -253,7 +277,7 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
     ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
     ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_measured(rows)}")
-    return _finish(ax, rows[0].dataset, len(lines))
+    return _finish(ax, title, len(lines))
 
 
 def _epoch(p: Point) -> int:
@@ -274,11 +298,11 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     are drawn by what they gain over their controls, and of many attacks the strongest on each
     secret (:func:`choose_drawn`).
     """
-    rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
+    rows, title = _thin([p for p in _chosen(data, dataset) if p.utility.mean is not None])
     gained = len({p.primary for p in rows}) > 1
     ax = make_axes(ax, (6.4, 4.2))
     controls = [("strongest control", 0.0)] if gained else _controls(rows)
-    return _against_utility(ax, rows, group_series(choose_drawn(rows)), controls, gained)
+    return _against_utility(ax, rows, title, group_series(choose_drawn(rows)), controls, gained)
 
 
 def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -288,14 +312,15 @@ def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | No
     limits on an advantage; the shaded part is within all of them and within the least limit on the
     loss of utility.
     """
-    rows = [p for p in _chosen(data, dataset) if p.utility.mean is not None]
+    rows, title = _thin([p for p in _chosen(data, dataset) if p.utility.mean is not None])
     ax = make_axes(ax, (6.4, 4.2))
     if not rows:
         return dress(ax)
     gates = [v.gate for v in _summary(data).gates if v.dataset == rows[0].dataset]
     limits = _find_limits(gates, "advantage", {"", *(p.primary for p in rows)})
     levels = [(f"limit {x:g}", x) for x in limits]
-    _against_utility(ax, rows, group_series(_strongest_on_each_secret(rows)), levels, gained=True)
+    secrets = group_series(_strongest_on_each_secret(rows))
+    _against_utility(ax, rows, title, secrets, levels, gained=True)
     if limits:
         whole = max((p.utility.mean or 0.0 for p in rows if p.is_undefended), default=math.inf)
         drop = min(_find_limits(gates, "utility_drop", {""}), default=math.inf)
@@ -312,7 +337,7 @@ def _find_limits(gates: Sequence[Gate], metric: str, of: Collection[str]) -> lis
 
 
 def _against_utility(
-    ax: Axes, rows: Sequence[Point], lines: Mapping[str, Sequence[Point]],
+    ax: Axes, rows: Sequence[Point], title: str, lines: Mapping[str, Sequence[Point]],
     levels: Sequence[tuple[str, float]], gained: bool,
 ) -> Axes:  # fmt: skip
     """Draw lines of points by their utility, and horizontal levels.
@@ -320,6 +345,7 @@ def _against_utility(
     Args:
         ax: where.
         rows: all points.
+        title: of the figure.
         lines: by name.
         levels: names and values.
         gained: show advantages, else values of the metric.
@@ -342,7 +368,7 @@ def _against_utility(
         return dress(ax)
     ax.set_xlabel(f"utility: {metric_name(rows[0].utility_metric)}")
     ax.set_ylabel(f"{'advantage in' if gained else 'attack:'} {_measured(rows)}")
-    return _finish(ax, rows[0].dataset, len(lines))
+    return _finish(ax, title, len(lines))
 
 
 def trade_offs(data: Data, dataset: str | None = None) -> list[Point]:
@@ -368,7 +394,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
     Up and to the left is better, and so are small markers: they grow with the largest advantage of
     any attack, which is also written beside them. Bars are t intervals over seeds.
     """
-    rows = trade_offs(data, dataset)
+    rows, title = _thin(trade_offs(data, dataset))
     ax = make_axes(ax, (6.4, 4.2))
     several, marks = len({(p.defense, p.strength) for p in rows}) > 1, []
     for i, p in enumerate(rows):
@@ -392,7 +418,7 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
     mark(ax, marks, 9.0)
     ax.set_xlabel("sent in training, MB (marker: largest advantage)")
     ax.set_ylabel(f"utility: {metric_name(rows[0].utility_metric)}")
-    return _finish(ax, rows[0].dataset, 4)
+    return _finish(ax, title, 4)
 
 
 def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:
@@ -419,10 +445,10 @@ def attack_by_defense(data: Data, *, dataset: str | None = None, ax: Axes | None
         at = _strength(p.defense, p.strength)
         cells[down, f"{p.algorithm}\n{at}" if wide else at] = p.advantage.mean
     across, title = list(dict.fromkeys(k[1] for k in cells)), rows[0].dataset
-    if (count := len(across)) > MOST_COLUMNS:
-        drawn = {across[i * (count - 1) // (MOST_COLUMNS - 1)] for i in range(MOST_COLUMNS)}
+    drawn = {*_space(across)}
+    if len(drawn) < len(across):
         cells = {k: v for k, v in cells.items() if k[1] in drawn}
-        title = f"{title}, {MOST_COLUMNS} of {count} columns"
+        title = f"{title}, {len(drawn)} of {len(across)} columns"
     return draw_heat(cells, make_axes(ax, size_of(cells)), title)
 
 
