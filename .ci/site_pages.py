@@ -210,7 +210,9 @@ def _exit_codes() -> str:
 def _columns() -> str:
     lines = ["# Columns of the results", ""]
     lines += ["`results.parquet` and `results.csv` have one row for each measure. Texts are never"]
-    lines += ["missing (they are empty); a number that does not exist is missing, never 0.", ""]
+    lines += ["missing (they are empty); a number that does not exist is missing, never 0."]
+    lines += ["`points.parquet` has a row for each attack at each training: means over seeds with"]
+    lines += ["their intervals ([statistics](../statistics.md)); `summary.json` has the rest.", ""]
     lines += ["| column | meaning |", "|---|---|"]
     lines += [f"| `{c}` | {_cell(MEANINGS[c])} |" for c in (*COLUMNS, "role")]
     return "\n".join(lines) + "\n"

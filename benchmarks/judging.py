@@ -5,7 +5,7 @@ each row of the results and for each point, which should not grow. Cells are 5 s
 training each, with the main task's figure and two attacks in two metrics beside six controls.
 
 With ``--whole`` also a whole audit of as many stored trainings, judged by a gate and written:
-points, verdicts, exports and reports, in processor seconds.
+points, verdicts, exports and reports, in processor seconds, and the largest files in MB.
 
     python benchmarks/judging.py [--cells 100 1000 10000] [--whole]
 """
@@ -83,8 +83,8 @@ def result(cell: CellSpec, attacks: tuple[AttackSpec, ...], g: np.random.Generat
     return made
 
 
-def time_whole(cells: int) -> tuple[int, float]:
-    """Stored trainings in all, and processor seconds of judging and writing their audit."""
+def time_whole(cells: int) -> tuple[int, float, str]:
+    """Stored trainings in all, processor seconds of judging and writing their audit, its files."""
     g = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         loaded = load_scenario(scenario(cells // SEEDS))
@@ -96,7 +96,10 @@ def time_whole(cells: int) -> tuple[int, float]:
                     store.commit(result(cell, group.attacks, g), group.attacks)
             start = time.process_time()
             judge(store)
-            return len(plan.cells), time.process_time() - start
+            took = time.process_time() - start
+        files = ("summary.json", "points.parquet", "report.html", "results.csv")
+        sizes = ", ".join(f"{f} {(Path(name) / f).stat().st_size / 1e6:.1f}" for f in files)
+        return len(plan.cells), took, sizes
 
 
 def main() -> None:
@@ -117,9 +120,10 @@ def main() -> None:
         print(f"{cells:6d}, {len(points):5d}: {(framed - start) / len(made) * 1e6:6.0f}, "
               f"{(done - framed) / len(points) * 1e6:6.0f}; {most:5.0f}")  # fmt: skip
     for cells in given.cells if given.whole else ():
-        trainings, seconds = time_whole(cells)
+        trainings, seconds, sizes = time_whole(cells)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"{trainings:6d} trainings judged and written: {seconds:.1f} CPU s; {most:5.0f} MB")
+        print(f"       files, MB: {sizes}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from vflsec.audit.leakage_claims import (
 )
 from vflsec.audit.point import Identity, Point
 from vflsec.engine.cohort import run_cohort
+from vflsec.report.exports import load_summary
 from vflsec.specs import AttackSpec, CellSpec, list_victims
 from vflsec.testing import small_task
 
@@ -201,7 +201,7 @@ def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
         assert {r["attack"] for r in table} == {"", *whose}
         for r in table:
             assert r["victim"] == whose.get(r["attack"], "")
-    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    summary = load_summary(tmp_path)
     cells = {(c["adversary"], c["victim"], c["target"]): c for c in summary["leaks"]}
     assert set(cells) == {("passive", "active", "label"), ("active", "passive", "attribute")}
     refused = [r for r in summary["refused"] if r["attack"]["name"] == "norm"]

@@ -16,6 +16,7 @@ from vflsec import load_scenario
 from vflsec.cli import draft_text, main
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
+from vflsec.report.exports import load_summary
 
 WHOLE = [
     "zero_pattern", "dictionary", "message_completion", "gradient_completion", "joint_completion",
@@ -108,7 +109,7 @@ def test_what_is_written_runs(
     args = [x for one in few for x in ("--set", one)]
     code = main.main(["audit", str(out), "--out", str(tmp_path / "o"), "-q", *args])
     assert code in (1, 3), capsys.readouterr().err
-    summary = json.loads((tmp_path / "o" / "summary.json").read_text(encoding="utf-8"))
+    summary = load_summary(tmp_path / "o")
     assert {v["label"] for v in summary["gates"]} == {
         "advantage of any label attack <= 0.1", "utility_drop <= 0.05",
     }  # fmt: skip

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from vflsec.cli.main import main
+from vflsec.report.exports import load_summary
 
 TABLES = {"fedhssl_table4": 7, "fedhssl_table6": 1, "fedhssl_table7": 2, "fedhssl_table11": 2}
 """Scenario and number of its algorithm sections."""
@@ -35,7 +35,7 @@ def test_tables_name_algorithm_and_phase_of_every_figure(
     capsys.readouterr()
     assert main(["report", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    summary = json.loads((tmp_path / "summary.json").read_text())
+    summary = load_summary(tmp_path)
     assert summary["complete"]
     assert {p["phase"] for p in summary["points"]} == {"pretrain", "finetune"}
     flat = re.sub(r"\s+", " ", said)
@@ -62,7 +62,7 @@ def test_another_data_set_by_an_option(tmp_path: Path) -> None:
         "algorithm.0.pretrain_batch_size=32", "algorithm.1.pretrain_batch_size=32",
     )  # fmt: skip
     assert audit("fedhssl_table7", tmp_path, *options) == 0
-    summary = json.loads((tmp_path / "summary.json").read_text())
+    summary = load_summary(tmp_path)
     assert {p["dataset"] for p in summary["points"]} == {"breast_cancer"}
     assert "auc" in {p["metric"] for p in summary["points"]}
 
@@ -70,5 +70,5 @@ def test_another_data_set_by_an_option(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_table4_compares_all_methods(tmp_path: Path) -> None:
     assert audit("fedhssl_table4", tmp_path) == 0
-    summary = json.loads((tmp_path / "summary.json").read_text())
+    summary = load_summary(tmp_path)
     assert len({p["algorithm"] for p in summary["points"]}) == 7

@@ -25,6 +25,7 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
 from vflsec.errors import TraceError
 from vflsec.plugins import registry
+from vflsec.report.exports import load_summary
 from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec
 from vflsec.storage.view_folder import views_bytes
@@ -140,7 +141,7 @@ def test_attack_prints_a_table_and_leaves_all_as_it_was(
 
 def test_attack_finds_what_the_audit_found(kept: Path, no_training: None) -> None:
     points = [p for p in attempt(kept, "norm")["points"] if p["attack"] == "norm"]
-    want = json.loads((kept / "summary.json").read_text("utf-8"))["points"]
+    want = load_summary(kept)["points"]
     want = [p for p in want if p["attack"] == "norm"]
     assert len(want) > 0
     assert json.loads(json.dumps(write_plain(points))) == want

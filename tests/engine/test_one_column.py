@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from vflsec.cli import main
 from vflsec.core.federation import Federation
 from vflsec.plugins import registry
+from vflsec.report.exports import load_summary
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -94,7 +94,7 @@ def test_one_column_of_twelve_that_is_told_fails_the_gate_that_asks(
     (tmp_path / "case.toml").write_text(SCENARIO, encoding="utf-8")
     out = tmp_path / "out"
     code = main.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "--device", "cpu"])
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    summary = load_summary(out)
     mean, one, question = summary["gates"]
     assert mean["verdict"] == "PASS"
     defended = [p for p in summary["points"] if p["attack"] and p["strength"] == 1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from vflsec.algorithms.splitnn import SplitNN
 from vflsec.cli import main
 from vflsec.core.federation import Federation
 from vflsec.plugins import registry
+from vflsec.report.exports import load_summary
 
 HEAD = """name = "case"
 [data]
@@ -60,7 +60,7 @@ def summary_of(folder: Path, rest: str, task: str = "", noise: int = 50) -> dict
     path, out = folder / "case.toml", folder / "out"
     path.write_text(HEAD.format(task=task, noise=noise) + rest + GATE, encoding="utf-8")
     main.main(["audit", str(path), "--out", str(out), "--device", "cpu"])
-    return dict(json.loads((out / "summary.json").read_text(encoding="utf-8")))
+    return dict(load_summary(out))
 
 
 def verdict_of(folder: Path, rest: str, task: str = "") -> dict[str, Any]:

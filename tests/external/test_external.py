@@ -6,7 +6,6 @@ as much, within intervals over seeds.
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from vflsec.audit.intervals import t_interval
 from vflsec.audit.metrics import score as metric_of
 from vflsec.cli.main import main
 from vflsec.core.guess import Guess, Truth
+from vflsec.report.exports import load_summary
 from vflsec.specs import AttackSpec
 from vflsec.testing.worlds import small_task
 from vflsec.trace.reader import Trace
@@ -110,7 +110,7 @@ def test_guesses_without_labels_then_verdicts_at_their_owner(
         to = folder / f"scored-{limit}"
         args = ["trace", "score", str(out / "guesses"), *truths, "--out", str(to)]
         assert main([*args, "--gates", str(gates)]) == 1
-        summary = json.loads((to / "summary.json").read_text())
+        summary = load_summary(to)
         (verdict,) = summary["gates"]
         assert verdict["verdict"] == "FAIL"
         assert verdict["value"] > least

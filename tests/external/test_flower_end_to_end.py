@@ -6,7 +6,6 @@ Three lines of `flower_app.py` record. Skipped where Flower and its simulation a
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 from vflsec.cli.main import main
+from vflsec.report.exports import load_summary
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 
@@ -91,14 +91,14 @@ def test_fail_undefended_and_pass_with_noise(traces: Path, capsys: Any) -> None:
     args = ["trace", "audit", *every, "--out", str(out), "--gates", str(gates)]
     chosen = ["--attack", "norm", "--attack", "direction", "--truth", str(traces / "labels")]
     assert main([*args, *chosen]) == 1
-    verdicts = json.loads((out / "summary.json").read_text())["gates"]
+    verdicts = load_summary(out)["gates"]
     assert [g["verdict"] for g in verdicts] == ["PASS", "FAIL"], capsys.readouterr().out
     gates.write_text(defended)
     score = ["trace", "score", str(out / "guesses"), "--truth", str(traces / "labels")]
     assert main([*score, "--out", str(traces / "again"), "--gates", str(gates)]) == 0
     points = {
         (p["attack"], p["defense"]): p["value"]
-        for p in json.loads((out / "summary.json").read_text())["points"]
+        for p in load_summary(out)["points"]
         if p["metric"] == "auc"
     }
     assert points["direction", "none"] > 0.99

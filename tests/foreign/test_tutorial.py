@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shlex
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from vflsec.cli.main import main
+from vflsec.report.exports import load_summary
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "frameworks.md"
 CODE = PAGE.with_suffix("")
@@ -101,7 +101,7 @@ def test_a_framework_gives_the_figures(
             words = shlex.split(command.replace("flower", framework))
             codes.append(main([w for word in words[1:] for w in matching(word)]))
     assert codes == [0] * 7 + [1, 0]
-    points = json.loads(Path("verdict", framework, "noise", "summary.json").read_text())["points"]
+    points = load_summary(Path("verdict", framework, "noise"))["points"]
     found = {(p["defense"], p["attack"], p["metric"]): p["value"] for p in points}
     wanted = shown()
     assert len(wanted) == 8

@@ -6,7 +6,6 @@ must be said. Most are one change to a sound scenario.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -374,5 +373,4 @@ SUMMARIES: dict[str, str | bytes] = {
     "5000 digits": HUGE,
     "binary": bytes(range(256)),
     "nothing but a version": '{"schema_version": 2}',
-    "points of text": json.dumps({"schema_version": 2, "points": ["x"], "gates": []}),
 }

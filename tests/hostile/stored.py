@@ -98,7 +98,6 @@ SUMMARY: dict[str, tuple[str, Any]] = {
     "an unknown verdict": ("gates", _each(verdict="MAYBE")),
     "a verdict of a list": ("gates", _each(verdict=[1])),
     "a value of text": ("gates", _each(value="x")),
-    "points of text": ("points", _each(value="x")),
     "curves of text": ("curves", ["x"]),
     "alive of numbers": ("alive", {"x": 3}),
     "findings of numbers": ("findings", [3]),
@@ -112,6 +111,5 @@ SUMMARY: dict[str, tuple[str, Any]] = {
     "defenses of numbers": ("defenses", [3]),
     "doses of numbers": ("dosing", [3]),
     "pictures of numbers": ("pictures", [3]),
-    "epochs of numbers": ("over_time", [3]),
     "no versions": ("versions", {}),
 }  # fmt: skip

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import stored
-from audited import LEAKY, SCENARIO, Killed, Planted, gate, go, scenario
+from audited import LEAKY, SCENARIO, SEALED, Killed, Planted, audited, gate, go, scenario
 from sampled import sampled
 
 from vflsec.cli import main
@@ -352,6 +353,27 @@ def test_an_edited_summary_is_told(
         assert main.main(["report", str(out), "--to", str(tmp_path / "to")]) == 2
         assert "it was edited or damaged since vflsec wrote it" in capsys.readouterr().err
         assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("harm", ["edited", "of another audit", "cut off", "gone", "a pipe"])
+def test_points_that_are_not_those_of_the_summary_are_told(
+    harm: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = _copy(finished, tmp_path)
+    path = out / "points.parquet"
+    if harm == "edited":
+        pd.read_parquet(path).assign(value=0.5).to_parquet(path, index=False)
+    elif harm == "of another audit":
+        audited(tmp_path / "other", Planted(SEALED)).folder.joinpath(path.name).replace(path)
+    elif harm == "cut off":
+        os.truncate(path, 1000)
+    else:
+        path.unlink()
+    if harm == "a pipe":
+        os.mkfifo(path)
+    assert main.main(["report", str(out), "--to", str(tmp_path / "to")]) == 2
+    assert str(out / "summary.json") in capsys.readouterr().err
+    assert not (tmp_path / "to").exists()
 
 
 def test_what_is_sealed_and_breaks_is_a_defect(

@@ -13,6 +13,8 @@ import pytest
 from audited import Planted, audited, gate
 from printed import html, statement
 
+from vflsec.report.exports import load_summary
+
 pytestmark = pytest.mark.figures
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
@@ -25,7 +27,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     planted = Planted(LEAKY, SEALED)
     gates = gate(max=0.1) + gate(metric="utility_drop", max=0.1)
     folder = audited(tmp_path_factory.mktemp("browser"), planted, gates).folder
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return load_summary(folder)  # type: ignore[no-any-return]
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import struct
 from typing import Any
 
@@ -14,6 +13,7 @@ from printed import html, markdown_summary
 
 from vflsec.audit.leakage import make_records
 from vflsec.report import figures
+from vflsec.report.exports import load_summary
 from vflsec.report.figure_axes import make_axes
 from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
@@ -27,7 +27,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def one(audit: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((audit.folder / "summary.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = load_summary(audit.folder)
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import shlex
 import shutil
 from dataclasses import replace
@@ -37,6 +36,7 @@ from vflsec.engine.audit_record import list_families as registered
 from vflsec.plugins import registry
 from vflsec.report.advice import _limit
 from vflsec.report.console import WIDTH
+from vflsec.report.exports import load_summary
 from vflsec.report.taxonomies import FAMILIES, group_members
 
 ALL = len(FAMILIES)
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def summary(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return load_summary(folder)  # type: ignore[no-any-return]
 
 
 def run(command: str) -> int:

@@ -23,6 +23,7 @@ from vflsec.cli import main
 from vflsec.data.names import find_unshowable
 from vflsec.errors import ConfigError
 from vflsec.report.console import WIDTH, judged_line
+from vflsec.report.exports import load_summary
 from vflsec.report.progress import Lines
 from vflsec.report.sanitize import clean, clean_tree, disarm
 from vflsec.report.tree import Cell
@@ -44,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def summary(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return load_summary(folder)  # type: ignore[no-any-return]
 
 
 def renamed(summary: dict[str, Any], old: str, new: str) -> dict[str, Any]:
@@ -269,7 +270,7 @@ def test_folders_whose_names_are_no_utf8_hold_an_audit(
     assert main.main(["gate", str(found.folder), "--max", "0.4"]) == 0
     said = capsys.readouterr().out
     assert "PASS" in said
-    kept = json.loads((found.folder / "summary.json").read_text(encoding="utf-8"))
+    kept = load_summary(found.folder)
     assert kept["command"]["folder"] == str(found.folder)
     with (found.folder / "results.parquet").open("rb") as file:
         assert len(pd.read_parquet(file)) == len(found.results)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,6 +15,7 @@ from printed import assumed, beyond, families, headline, html, threats
 
 from vflsec.plugins import registry
 from vflsec.report import figures
+from vflsec.report.exports import load_summary
 from vflsec.report.taxonomies import FAMILIES
 from vflsec.report.threat_model import WORDS
 
@@ -29,7 +29,7 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     planted = Planted(LEAKY, SEALED)
     gates = gate(max=0.1) + gate(metric="utility_drop", max=0.1)
     folder = audited(tmp_path_factory.mktemp("html"), planted, gates).folder
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return load_summary(folder)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import vflsec
 from vflsec.errors import ConfigError
 from vflsec.report import figures
+from vflsec.report.exports import load_summary
 
 
 def test_a_curve_over_epochs(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_curve_over_epochs(tmp_path: Path) -> None:
     audit = vflsec.run_audit(scenario, tmp_path, device="cpu")
     phases = set(audit.results[audit.results.attack != ""].phase)
     assert phases == {"train", "train@0", "train@1", "train@2", "train@3"}
-    summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
+    summary = load_summary(tmp_path)
     assert {p["phase"] for p in summary["points"]} == {"train"}
     timed = [r for r in summary["over_time"] if r["metric"] == "auc"]
     assert [r["phase"] for r in timed] == ["train@0", "train@1", "train@2", "train@3"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,6 +14,7 @@ from vflsec.audit.findings import Finding
 from vflsec.audit.gate import Reason, Verdict
 from vflsec.audit.gate_selection import Unanswerable
 from vflsec.audit.validated import Validation
+from vflsec.report.exports import load_summary
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
 CASES: dict[str, tuple[Planted, str]] = {
@@ -50,7 +50,7 @@ def shout(patch: pytest.MonkeyPatch) -> None:
 def decided(folder: Path, planted: Planted, text: str) -> tuple[dict[str, Any], str]:
     """What was decided, without a word of what was said; and all that was said."""
     result = audited(folder, planted, text)
-    summary = json.loads((result.folder / "summary.json").read_text(encoding="utf-8"))
+    summary = load_summary(result.folder)
     run = sarif(summary)["runs"][0]
     cases = ElementTree.fromstring(junit_xml(summary)).iter("testcase")
     where = str(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from printed import sarif
 
 from vflsec.core.view import as_needs
 from vflsec.plugins import registry
+from vflsec.report.exports import load_summary
 from vflsec.report.taxonomies import (
     FAMILIES,
     TAGS,
@@ -29,7 +29,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     planted = Planted({"norm": 0.3, "model_completion": 0.2})
     gates = gate(max=0.1) + gate(metric="utility", min=0.5)
     one = audited(tmp_path_factory.mktemp("taxa"), planted, gates)
-    return sarif(json.loads((one.folder / "summary.json").read_text(encoding="utf-8")))
+    return sarif(load_summary(one.folder))
 
 
 def test_every_attack_names_a_known_family() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from audited import Planted, audited, gate
 from printed import metrics, tags
 
 from vflsec.cli import main
+from vflsec.report.exports import load_summary
 from vflsec.report.tracking import log_audit
 
 
@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def summary(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    return load_summary(folder)  # type: ignore[no-any-return]
 
 
 class Fake(ModuleType):

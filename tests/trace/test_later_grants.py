@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import shutil
 from contextlib import closing
@@ -16,6 +15,7 @@ import torch
 import vflsec
 from vflsec.cli.main import main
 from vflsec.errors import ConfigError, TraceError, VflsecError
+from vflsec.report.exports import load_summary
 from vflsec.trace.adapter_base import Wire
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
@@ -121,7 +121,7 @@ def test_what_is_granted_later_is_as_if_recorded_with_it(
     write_truth(tmp_path / "labels", np.arange(N), LABELS.numpy())
     score = ["trace", "score", str(tmp_path / "o" / "guesses"), "--truth", str(tmp_path / "labels")]
     assert main([*score, "--out", str(tmp_path / "s")]) == 0
-    summary = json.loads((tmp_path / "s" / "summary.json").read_text())
+    summary = load_summary(tmp_path / "s")
     figures = [p["value"] for p in summary["points"] if p["attack"] == "direction"]
     assert max(figures) > 0.99
 

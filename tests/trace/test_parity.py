@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pandas as pd
 from printed import coverage
 
 from vflsec.cli.main import main
+from vflsec.report.exports import load_summary
 
 SCENARIO = """
 [data]
@@ -58,7 +58,7 @@ def test_a_trace_of_both_parties_of_two_gives_the_figures_of_the_audit(tmp_path:
     assert set(found.index.get_level_values("attack")) == set(ATTACKS)
     assert len(found) == 6 * 7  # the completion answers for test rows too
     pd.testing.assert_frame_equal(live, found, check_exact=True)
-    one, other = (json.loads((tmp_path / f / "summary.json").read_text()) for f in ("live", "o"))
+    one, other = (load_summary(tmp_path / f) for f in ("live", "o"))
     assert one["families"] == other["families"]
     assert trained(one) == trained(other)
     assert len(trained(other)) == 5

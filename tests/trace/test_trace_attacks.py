@@ -18,6 +18,7 @@ from vflsec.engine.trace_attacks import infer, score, specs_for
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.measure.attack import Bench, prepare
 from vflsec.measure.guess_files import thaw
+from vflsec.report.exports import load_summary
 from vflsec.report.notebook import Audit
 from vflsec.specs import AttackSpec
 from vflsec.testing.worlds import small_task
@@ -275,7 +276,7 @@ def test_a_joined_trace_tells_what_parties_know_together(
     args = ["--attack", "gradient_completion", "--attack", "similarity", "--truth",
             str(tmp_path / "y"), "--out", out]  # fmt: skip
     assert main(["trace", "audit", both, "--together", "east+west", *args]) == 0
-    points = json.loads((tmp_path / "o" / "summary.json").read_text())["points"]
+    points = load_summary(tmp_path / "o")["points"]
     auc = {(p["adversary"], p["attack"]): p["value"] for p in points if p["metric"] == "auc"}
     assert auc["east", "similarity"] < 0.7
     assert auc["west", "similarity"] < 0.7

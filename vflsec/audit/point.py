@@ -309,7 +309,7 @@ def _columns(name: str) -> list[str]:
 
 
 def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """Rows of ``summary.json``: one plain value for each column, None where there is no number."""
+    """Rows of a summary: one plain value for each column, None where there is no number."""
     gaps, people = any(p.gap for p in points), any(p.exposed for p in points)
     return [
         _row(p) | ({"gap": p.gap} if gaps else {})
@@ -335,7 +335,11 @@ def _row(point: Point) -> dict[str, Any]:
 
 def points_frame(points: Sequence[Point]) -> pd.DataFrame:
     """The points as a table, NaN where there is no number; without columns where there is none."""
-    rows = write_points(points)
+    return build_frame(write_points(points))
+
+
+def build_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of :func:`write_points` as a table."""
     columns: dict[str, Any] = {
         name: [row[name] for row in rows] for name in (rows[0] if rows else {})
     }

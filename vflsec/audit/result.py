@@ -18,7 +18,7 @@ class Audit:
     Attributes:
         folder: the results directory.
         results: one row for each measure, see `vflsec.audit.result_row.COLUMNS`, and ``role``.
-        summary: what ``summary.json`` holds.
+        summary: what ``summary.json`` and ``points.parquet`` hold.
         verdicts: one for each gate.
         exit_code: 0 passed, 1 a gate failed, 3 inconclusive (or not all was measured).
     """

@@ -53,13 +53,15 @@ def judge(
     summary |= {"complete": complete, "exit_code": code, "shard": record.shard}
     summary["command"] = locate_results(summary, store.folder)
     frame = results_table(evaluation.rows).assign(role=[r.role for r in evaluation.rows])
+    verdicts = evaluation.verdicts
+    del results, evaluation  # most of the memory, and no report asks for it
     if export:
         if not partial:  # killed in between, no report stands beside another one's summary
             withdraw(store.folder)
         write_exports(store.folder, record.scenario_toml, frame, summary)
         if not partial:
             write_reports(store.folder, summary)
-    return Audit(store.folder, frame, summary, evaluation.verdicts, code)
+    return Audit(store.folder, frame, summary, verdicts, code)
 
 
 def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:

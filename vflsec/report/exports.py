@@ -5,6 +5,7 @@ Every file is written under another name and moved into place, so a reader never
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -13,20 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pyarrow import BufferReader, parquet
 
 from vflsec.audit.evaluation import Evaluation, collect_costs, describe_datasets, describe_older
 from vflsec.audit.exposure import describe_outcomes
 from vflsec.audit.image_samples import collect_pictures
 from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_strongest
-from vflsec.audit.point import write_points
+from vflsec.audit.point import build_frame, write_points
 from vflsec.audit.record import AuditRecord, Recorded
 from vflsec.audit.validated import name_places
 from vflsec.errors import EDITED, ConfigError
-from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
+from vflsec.runtime.atomic_files import json_text, read_bytes, read_text, write_atomic
 from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import CellResult, hash_value
 
 SUMMARY_VERSION = 2
+POINTS = "points.parquet"
+"""What a summary says of every point, one row each: beside ``summary.json``, not in it."""
+_ROWS = ("points", "over_time")
+_NESTED = ("controls", "exposed")
 _RECORDED = (*(f.name for f in fields(Recorded)), "tables", "refused")
 """What a summary takes from the record of an audit as it is."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -35,7 +41,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def write_exports(
     folder: Path, scenario: str, frame: pd.DataFrame, summary: Mapping[str, Any]
 ) -> None:
-    """Rewrite ``results.parquet``, ``results.csv``, ``summary.json``, ``scenario.resolved.toml``.
+    """Rewrite the tables of results and points, ``summary.json`` and ``scenario.resolved.toml``.
 
     Args:
         folder: the results directory.
@@ -43,13 +49,21 @@ def write_exports(
         frame: one row for each measure.
         summary: of :func:`make_summary`.
     """
-    whole = {**summary, "seal": hash_value(dict(summary))}
-    text = json_text(whole)
+    made = build_frame([row for key in _ROWS for row in summary[key]])
+    made = made.assign(**{c: made[c].map(json.dumps) for c in _NESTED if c in made})
+    rest = {key: value for key, value in summary.items() if key not in _ROWS}
     write_atomic(folder / "results.parquet", lambda p: _parquet(frame, p))
+    write_atomic(folder / POINTS, lambda p: _parquet(made, p))
+    text = json_text(rest | {"seal": _seal(rest, (folder / POINTS).read_bytes())})
     write_atomic(folder / "results.csv", lambda p: _harmless(frame).to_csv(p, index=False))
     write_atomic(folder / "summary.json", lambda p: p.write_text(text, encoding="utf-8"))
     resolved = folder / "scenario.resolved.toml"
     write_atomic(resolved, lambda p: p.write_text(scenario, encoding="utf-8"))
+
+
+def _seal(summary: Mapping[str, Any], points: bytes) -> str:
+    """Of what ``summary.json`` holds and the file of points beside it."""
+    return hash_value([summary, hashlib.blake2b(points).hexdigest()])
 
 
 def _parquet(frame: pd.DataFrame, path: Path) -> None:
@@ -80,6 +94,7 @@ def make_summary(
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     trained = [r for r in results if "versions" in r.facts]  # what they were trained with
     points, level = evaluation.points, record.confidence
+    rows = write_points([*points, *evaluation.over_time])
     claims = find_claims(correct(points, evaluation.verdicts, level), evaluation.verdicts)
     summary: dict[str, Any] = write_plain(
         {
@@ -97,10 +112,10 @@ def make_summary(
             "cells": {"planned": len(record.wanted), "finished": len(results)},
             "curves": evaluation.curves,
             "improvements": evaluation.improvements,
-            "points": write_points(points),
+            "points": rows[: len(points)],
             "leaks": find_leaks(claims),
             "strongest": find_strongest(claims),
-            "over_time": write_points(evaluation.over_time),
+            "over_time": rows[len(points) :],
             "dosing": evaluation.dosing,
             "labels": evaluation.labels,
             "pictures": collect_pictures(record, results),
@@ -136,7 +151,7 @@ def _cpu(results: Sequence[CellResult], worked: float) -> float | None:
 
 
 def load_summary(folder: Path) -> dict[str, Any]:
-    """The summary in a results directory.
+    """The summary in a results directory, with its points.
 
     Raises:
         ConfigError: there is none, it is of another version, or not what vflsec wrote.
@@ -154,9 +169,19 @@ def load_summary(folder: Path) -> dict[str, Any]:
             f"{path}: schema_version must be {SUMMARY_VERSION}, got {version!r}. Run `vflsec "
             "audit` again."
         )
-    if found.pop("seal", None) != hash_value(found):
+    try:
+        table = read_bytes(folder / POINTS)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: stands without its {POINTS} ({error}). Name the folder of both."
+        ) from None
+    if found.pop("seal", None) != _seal(found, table):
         raise ConfigError(f"{path}: is not what vflsec wrote: {EDITED}. Run `vflsec audit` again.")
-    return found | {"command": locate_results(found, folder)}
+    kept: dict[str, list[dict[str, Any]]] = {key: [] for key in _ROWS}
+    for row in parquet.read_table(BufferReader(table)).to_pylist():
+        row |= {name: json.loads(row[name]) for name in _NESTED if name in row}
+        kept["over_time" if "@" in row["phase"] else "points"].append(row)
+    return found | kept | {"command": locate_results(found, folder)}
 
 
 def locate_results(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""What ``summary.json`` holds, as typed values: what reports read, live and stored alike.
+"""A summary as typed values: what reports read, live and stored alike.
 
-Fields are called as the keys of the file. Most are types of the audit, which writes them.
+Fields are called as the keys of ``summary.json``; points stand beside it, in ``points.parquet``.
+Most are types of the audit, which writes them.
 """
 
 from __future__ import annotations
@@ -133,5 +134,5 @@ class Summary(Recorded):
 
 
 def read_summary(summary: Mapping[str, object]) -> Summary:
-    """The summary that ``summary.json`` holds as a typed value."""
+    """A summary as a typed value."""
     return read_as(Summary, summary)

@@ -12,8 +12,8 @@ from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.verdicts import format_headline, format_place, format_titles
 
-FILES = ("report.html", "statement.html", "summary.json", "summary.md", "scenario.resolved.toml",
-         "results.parquet")  # fmt: skip
+FILES = ("report.html", "statement.html", "summary.json", "points.parquet", "summary.md",
+         "scenario.resolved.toml", "results.parquet")  # fmt: skip
 
 
 def log_audit(folder: Path, summary: Summary, experiment: str) -> str:

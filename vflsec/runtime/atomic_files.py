@@ -93,16 +93,25 @@ def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The text of a plain file; of a device or a pipe the end might never come.
+    """The text of a plain file.
 
     Raises:
         OSError: it cannot be read, or is no plain file.
         ValueError: it is not UTF-8.
     """
+    return read_bytes(path).decode("utf-8")
+
+
+def read_bytes(path: Path) -> bytes:
+    """What a plain file holds; of a device or a pipe the end might never come.
+
+    Raises:
+        OSError: it cannot be read, or is no plain file.
+    """
     with open(path, "rb", opener=_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is a device, a pipe or a folder", str(path))
-        return file.read().decode("utf-8")
+        return file.read()
 
 
 def append_text(path: Path, text: str) -> None:

@@ -28,8 +28,8 @@ REPORTS = (
 )  # fmt: skip
 
 WRITTEN = (
-    STORE_NAME, "results.parquet", "results.csv", "summary.json", "scenario.resolved.toml",
-    *(name for name in REPORTS if not name.endswith(".pdf")),
+    STORE_NAME, "results.parquet", "results.csv", "points.parquet", "summary.json",
+    "scenario.resolved.toml", *(name for name in REPORTS if not name.endswith(".pdf")),
 )  # fmt: skip
 """What every audit that ends has left."""
 
@@ -266,7 +266,7 @@ def _is_ours(path: Path) -> bool:
         tail = file.read()
     if path.name == "results.csv":
         return head.startswith(b"cell,dataset,algorithm,")
-    if path.name == "results.parquet":
+    if path.suffix == ".parquet":
         return head[:4] == b"PAR1" and b"attack_key" in head + tail
     if path.name == "summary.json":
         return b'"scenario_hash"' in head
