@@ -20,7 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
-from vflsec.trace import flower  # recording, line 1
+from vflsec.trace.adapters import flower  # recording, line 1
 
 with np.load(os.environ["DATA"], allow_pickle=False) as file:
     DATA = dict(file)

@@ -38,7 +38,7 @@ QUIET = {
 FLOWER = """
 import os
 import numpy as np
-from vflsec.trace import flower
+from vflsec.trace.adapters import flower
 
 labels = np.load("labels.npy")
 known = np.concatenate([np.flatnonzero(labels == c)[:10] for c in (0, 1)])
@@ -52,8 +52,8 @@ app = ClientApp(mods=[tap])
 NVFLARE = """
 import os
 import numpy as np
-from vflsec.trace import nvflare
-from vflsec.trace.adapter_base import in_order
+from vflsec.trace.adapters import nvflare
+from vflsec.trace.adapters.base import in_order
 
 labels = np.load(os.environ["LABELS"])
 known = np.concatenate([np.flatnonzero(labels == c)[:10] for c in range(10)])

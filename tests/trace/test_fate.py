@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from trace_audits import read
 
 from vflsec.errors import ConfigError
-from vflsec.trace import fate
+from vflsec.trace.adapters import fate
 
 N = 6
 

@@ -17,7 +17,7 @@ import pytest
 from trace_audits import read
 
 from vflsec.errors import ConfigError
-from vflsec.trace import flower
+from vflsec.trace.adapters import flower
 
 N = 4
 Make = Callable[..., Any]
@@ -301,7 +301,7 @@ def test_errors_are_one_sentence(tmp_path: Path, make: Make) -> None:
 
 
 def test_without_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vflsec.trace import adapter_base
+    from vflsec.trace.adapters import base as adapter_base
 
     def missing(name: str) -> str:
         raise adapter_base.metadata.PackageNotFoundError(name)

@@ -16,7 +16,7 @@ import vflsec
 from vflsec.cli.main import main
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.report.exports import load_summary
-from vflsec.trace.adapter_base import Wire
+from vflsec.trace.adapters.base import Wire
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 from vflsec.trace.validate import grant, validate

@@ -15,7 +15,7 @@ import torch
 from trace_audits import read
 
 from vflsec.errors import ConfigError
-from vflsec.trace import nvflare
+from vflsec.trace.adapters import nvflare
 from vflsec.trace.reader import Trace
 
 N = 8

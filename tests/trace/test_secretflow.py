@@ -18,7 +18,7 @@ import torch
 from trace_audits import read
 
 from vflsec.errors import ConfigError
-from vflsec.trace import secretflow
+from vflsec.trace.adapters import secretflow
 from vflsec.trace.reader import Trace
 
 N, BATCH = 10, 4

@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from vflsec.trace import flower
+from vflsec.trace.adapters import flower
 
 FOLDER = Path("traces/flower").absolute()
 

@@ -13,7 +13,7 @@ from application import STEPS, TRAININGS, Bank, Shop, rows_of, trace_of
 from nvflare.collab import CollabRecipe, collab
 from nvflare.recipe import SimEnv
 
-from vflsec.trace import nvflare
+from vflsec.trace.adapters import nvflare
 
 FOLDER = os.environ.setdefault("TRACES", str(Path("traces/nvflare").absolute()))
 

@@ -1,6 +1,6 @@
 """FATE 2.2: records the aggregation layer of a heterogeneous neural network.
 
-    from vflsec.trace import fate
+    from vflsec.trace.adapters import fate
 
     tap = fate.attach(model._agg_layer, "trace/", party="bank", rows=N, ids=ids)
     ...                                     # train, predict
@@ -23,7 +23,7 @@ from typing import Any
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.adapter_base import Wire
+from vflsec.trace.adapters.base import Wire
 
 Ids = str | Callable[[str, int], Any] | None
 
@@ -70,7 +70,7 @@ def attach(
     except metadata.PackageNotFoundError:
         version = ""
     wire = Wire(
-        folder, framework=("fate", version), adapter="vflsec.trace.fate", party=party,
+        folder, framework=("fate", version), adapter="vflsec.trace.adapters.fate", party=party,
         role="active" if guest else "passive", **how,
     )  # fmt: skip
     return Tap(layer, wire, tuple(hosts), ids)

@@ -1,6 +1,6 @@
 """NVIDIA FLARE (nvflare 2.9): a decorator below ``@collab.publish`` that records what crosses.
 
-    from vflsec.trace import nvflare
+    from vflsec.trace.adapters import nvflare
 
     rec = nvflare.recorder("/data/trace", party="site-1", role="passive", rows=N)
 
@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeVar
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.adapter_base import Wire, version_of
+from vflsec.trace.adapters.base import Wire, version_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,7 +50,7 @@ def recorder(
         ConfigError: NVFlare is not installed, or an argument cannot be used.
     """
     framework = ("nvflare", version_of("nvflare", "nvflare"))
-    about = {"framework": framework, "adapter": "vflsec.trace.nvflare", "role": role} | how
+    about = {"framework": framework, "adapter": "vflsec.trace.adapters.nvflare", "role": role} | how
     return Recorder(lambda site: Wire.at(folder, party=party, node=site, **about))
 
 

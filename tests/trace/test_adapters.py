@@ -17,7 +17,7 @@ from trace_audits import read
 from vflsec.cli.main import main
 from vflsec.errors import ConfigError, ShapeError, TraceError
 from vflsec.trace import writer as writer_of
-from vflsec.trace.adapter_base import Wire, in_order, version_of
+from vflsec.trace.adapters.base import Wire, in_order, version_of
 from vflsec.trace.limits import Limits
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import seal
@@ -137,7 +137,7 @@ _RACE = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from vflsec.trace.adapter_base import Wire
+from vflsec.trace.adapters.base import Wire
 time.sleep(max(0, float(sys.argv[2]) - time.time()))
 w = Wire(sys.argv[1], framework=("loop", "1"), adapter="test", party="bank", role="passive",
          rows=4, columns=np.ones((4, 3), np.float32))

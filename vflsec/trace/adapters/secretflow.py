@@ -1,6 +1,6 @@
 """SecretFlow split learning (sfl 1.0): a callback that records, in a party's own process.
 
-    from vflsec.trace import secretflow
+    from vflsec.trace.adapters import secretflow
 
     tap = secretflow.callback(bob, "trace/", rows=N, ids=secretflow.in_order(N, 128))
     sl_model.fit(..., shuffle=False, callbacks=[tap])
@@ -21,8 +21,8 @@ from typing import Any
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.adapter_base import Wire
-from vflsec.trace.adapter_base import in_order as _in_order
+from vflsec.trace.adapters.base import Wire
+from vflsec.trace.adapters.base import in_order as _in_order
 
 Ids = str | Callable[[int, int], Any] | None
 
@@ -61,7 +61,7 @@ def callback(
     version = str(getattr(import_module("sfl"), "__version__", ""))
     settings = {
         "folder": str(folder), "framework": ("sfl", version),
-        "adapter": "vflsec.trace.secretflow", "party": name, "role": "passive", **how,
+        "adapter": "vflsec.trace.adapters.secretflow", "party": name, "role": "passive", **how,
     }  # fmt: skip
     Wire(**settings)  # what is wrong with the arguments shows at the driver
     if ids is not None and not callable(ids):

@@ -1,6 +1,6 @@
 """Flower (flwr 1.41): a client mod and a server tap that record what crosses.
 
-    from vflsec.trace import flower
+    from vflsec.trace.adapters import flower
 
     app = ClientApp(mods=[flower.recorder("trace/", party="bank", rows=N, ids="all")])
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from vflsec.core import check
 from vflsec.errors import ConfigError
-from vflsec.trace.adapter_base import Wire, version_of
+from vflsec.trace.adapters.base import Wire, version_of
 
 EMBEDDING = "arrays/embedding"
 GRADIENT = "gradients/local-gradients"
@@ -68,7 +68,8 @@ class _Tap:
 
     def wire(self, folder: str | Path, how: Mapping[str, Any]) -> Wire:
         """Where a party's messages are recorded, in this process."""
-        return Wire.at(folder, framework=self.framework, adapter="vflsec.trace.flower", **how)
+        adapter = "vflsec.trace.adapters.flower"
+        return Wire.at(folder, framework=self.framework, adapter=adapter, **how)
 
     def carries(self, message: Any, kind: str) -> bool:
         """Whether a message has the array of `kind`."""
