@@ -58,14 +58,12 @@ def measures(
 
 @pytest.mark.parametrize(
     ("name", "params", "party", "strength"),
-    [
-        ("label_dp", {}, "", 20.0),
-        ("noise", {"clip": 0.05}, "", 500.0),
-        ("embedding_noise", {}, "", 500.0),
-        ("dpsgd", {}, "all", 500.0),
+    sampled([
+        ("label_dp", {}, "", 20.0), ("noise", {"clip": 0.05}, "", 500.0),
+        ("embedding_noise", {}, "", 500.0), ("dpsgd", {}, "all", 500.0),
         ("dpsgd", {"accountant": "rdp"}, "all", 500.0),
-    ],
-)
+    ], every=2),
+)  # fmt: skip
 def test_what_is_measured_is_of_the_cell_alone(
     name: str, params: dict[str, Any], party: str, strength: float
 ) -> None:

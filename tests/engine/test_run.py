@@ -307,6 +307,7 @@ def wait_for(log: Path, count: int, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_kill_nine_loses_nothing_that_was_finished(tmp_path: Path) -> None:
     out, log = tmp_path / "out", tmp_path / "log"
     process = start(out, log, wait=0.15)

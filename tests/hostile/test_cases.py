@@ -26,10 +26,6 @@ def one_message(err: str) -> None:
     assert 10 < len(err) < 8000
 
 
-def nothing_written(out: Path) -> None:
-    assert not out.exists(), list(out.iterdir())
-
-
 def only_the_store(out: Path) -> None:
     """What was finished is kept for the next run of the same command, and nothing half-written."""
     left = {path.name for path in out.iterdir()}
