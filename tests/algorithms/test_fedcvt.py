@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from by_hand import assert_same, federation, largest_difference, models, tapped, trained
+from sampled import sampled
 from torch import Tensor, nn
 from worlds import few_aligned, small_task, stack
 
@@ -120,7 +121,7 @@ def one_step(algorithm: FedCVT, stacked: Stack | None = None) -> tuple[Federatio
     return fed, passed
 
 
-@pytest.mark.parametrize("threshold", ["t_fed", "t_guest", "t_host"])
+@pytest.mark.parametrize("threshold", sampled(["t_fed", "t_guest", "t_host"]))
 def test_a_threshold_next_to_one_selects_nothing(threshold: str) -> None:
     fed, _ = one_step(FedCVT(**SMALL, **EAGER))
     assert 0 < int(fed.extra["selected"]) <= 10

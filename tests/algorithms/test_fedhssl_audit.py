@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from sampled import sampled
 
 from vflsec.core.federation import Federation
 from vflsec.core.message import Message
@@ -96,7 +97,7 @@ def test_single_towers_can_be_attacked() -> None:
     assert all(v is not None and 0 <= v <= 1 for v in values.values())
 
 
-@pytest.mark.parametrize("on", ["embedding", "state"])
+@pytest.mark.parametrize("on", sampled(["embedding", "state"]))
 def test_iso_in_pretraining_changes_the_passive_bottom_and_zero_does_not(on: str) -> None:
     algorithm = registry.algorithms.create("fedhssl", SMALL | {"server": "third"})
     policy = registry.defenses.create("iso", {"on": on, "phase": "pretrain"})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from by_hand import assert_same, federation, trained
+from sampled import sampled
 from torch import nn
 
 from vflsec.core.task import Stack, Task
@@ -60,7 +61,7 @@ def test_one_shot_learns_with_fixmatch_on_image_halves(tasks: dict[int, Task]) -
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["splitnn", "oneshot", "fewshot"])
+@pytest.mark.parametrize("name", sampled(["splitnn", "oneshot", "fewshot"]))
 def test_a_cell_does_not_depend_on_its_company(name: str, tasks: dict[int, Task]) -> None:
     params = {**CONV, "epochs": 1}
     if name != "splitnn":

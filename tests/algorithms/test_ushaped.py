@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from by_hand import federation, models, tapped
+from sampled import sampled
 from torch import nn
 from worlds import stack
 
@@ -138,7 +139,7 @@ def figure(guess: Guess, view: View, task: Task, metric: str) -> float:
     return float(found.value or 0.0)
 
 
-@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("classes", sampled([2, 4]))
 def test_unsplit_reads_every_label_whatever_the_middle_is(classes: int) -> None:
     """Two hidden layers in the middle: its own, so the clone has one linear layer to copy."""
     stacked = small_stack([0, 1], torch.float32, n=600, classes=classes)

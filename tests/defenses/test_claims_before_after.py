@@ -10,6 +10,7 @@ import pytest
 import torch
 from bench import message, owner
 from broken_claims import epsilon_from_rates
+from sampled import sampled
 
 from vflsec.core import accountants
 from vflsec.core.privacy_usage import Batches, RunFacts, Uses
@@ -27,7 +28,7 @@ def told_apart(plus: torch.Tensor, minus: torch.Tensor) -> float:
     return epsilon_from_rates(counts[0], len(plus), counts[1], len(minus), confidence=0.99)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("epsilon", sampled([0.1, 1.0]))
 def test_ppdl_clips_before_its_noise(epsilon: float) -> None:
     """One entry a thousand limits large: its sign came through whatever the noise (2.02 at 1)."""
     policy, n = make("ppdl", share=1.0), 4000

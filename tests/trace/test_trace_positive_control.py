@@ -209,7 +209,7 @@ def test_labels_that_are_planted_are_drawn_anew(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("rows", "y"), [([N], [0]), ([200], [2]), ([200], [-1])])
+@pytest.mark.parametrize(("rows", "y"), sampled([([N], [0]), ([200], [2]), ([200], [-1])]))
 def test_planted_labels_that_cannot_be_are_refused(
     rows: list[int], y: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
