@@ -109,6 +109,23 @@ def test_a_form_is_laid_over_and_reduced_is_the_file_itself(tmp_path: Path) -> N
     assert "must be one of reduced, paper, got 'papr'. Did you mean 'paper'?" in found.rule
 
 
+def test_a_form_may_be_laid_over_another(tmp_path: Path) -> None:
+    more = '[forms.large]\nform = "paper"\n[forms.large.shared.algorithm]\ncut = 32\n'
+    path = folder(tmp_path, child=CHILD.replace("cut = [4, 8]\n", "") + more) / "child.toml"
+    found = {(*s["hidden"], s["cut"]) for s in sections(path, "form=large")}
+    assert found == {(64, 32)}
+    assert len(load_scenario(path, ["form=large"]).root.audit.seeds) == 5
+    (wrong,) = problems(
+        folder(tmp_path, child=CHILD + more.replace('"paper"', '"large"')) / "child.toml",
+        "form=large",
+    )
+    assert (Path(wrong.file).name, wrong.path, wrong.value) == (
+        "child.toml",
+        "forms.large.form",
+        "large",
+    )
+
+
 def test_overrides_count_sections_as_written(tmp_path: Path) -> None:
     path = folder(tmp_path) / "child.toml"
     assert {s["epochs"] for s in sections(path, "algorithm.0.epochs=7")} == {7}
@@ -215,6 +232,11 @@ def test_every_table_of_the_papers_has_a_form_with_its_data(name: str) -> None:
         assert data.name in {"avazu", "criteo", "cifar10"} or data.file in {
             "avazu_120k.csv", "default_of_credit_card_clients.csv",
         }  # fmt: skip
+    for form in ("nuswide", "bhi", "modelnet") if name.startswith("fedhssl") else ():
+        if (name, form) != ("fedhssl_fedcvt", "modelnet"):  # of four parties
+            other = load_scenario(name, [f"form={form}"]).root.data
+            assert [d.name for d in other] == [form] * len(paper.root.data)
+            assert [d.aligned for d in other] == [d.aligned for d in paper.root.data]
     packaged = {n for n in packaged_scenarios() if re.search("_(table|figure)[0-9]+$", n)}
     assert packaged <= {n for tables in PAPERS.values() for n in tables.values()}
 
@@ -258,6 +280,14 @@ def test_a_table_has_every_system_that_its_paper_compares(name: str) -> None:
     if name in ("fedhssl_table4", "fedhssl_table10"):
         references = load_scenario(name, ["form=paper"]).root.audit.references
         assert {"logistic", "boosting"} <= set(references)
+
+
+def test_momentum_contrast_has_its_width_in_the_papers_sizes() -> None:
+    wide = {
+        (s["ssl"], registry.algorithms.create(s.pop("name"), s).projector_out)
+        for s in sections("fedhssl_table4", "form=paper")
+    }
+    assert wide == {("simsiam", 512), ("byol", 512), ("moco", 128)}
 
 
 def test_the_lift_of_jpl_is_over_fpd_in_both_forms() -> None:

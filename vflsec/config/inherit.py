@@ -1,10 +1,11 @@
 """One flat scenario from a file that inherits, shares, sweeps and has several forms.
 
 In this order: ``extends`` puts a file under this one; ``form = "NAME"`` lays ``[forms.NAME]`` over
-it; ``--set`` changes single values; ``[shared.SECTION]`` is put under every section of that name;
-``[grid.SECTION.WHICH]`` makes copies of sections, one for each combination of its values. Tables
-merge key by key; all else, lists of sections too, is replaced as a whole. What comes out has none
-of these keys; every value in it still has the place where it was written.
+it, after the ``form`` that this one may name in turn; ``--set`` changes single values;
+``[shared.SECTION]`` is put under every section of that name; ``[grid.SECTION.WHICH]`` makes copies
+of sections, one for each combination of its values. Tables merge key by key; all else, lists of
+sections too, is replaced as a whole. What comes out has none of these keys; every value in it still
+has the place where it was written.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def apply_form(tree: Written, asked: str | None = None) -> Written:
     """The keys with the form laid over them that ``form``, or `asked` from ``--set``, names.
 
     Raises:
-        ScenarioError: there is no such form.
+        ScenarioError: there is no such form, or forms are laid over one another in a circle.
     """
     keys = dict(tree.value)
     forms, form = keys.pop("forms", None), keys.pop("form", None)
@@ -80,7 +81,11 @@ def apply_form(tree: Written, asked: str | None = None) -> Written:
     name = asked if asked is not None else DEFAULT_FORM if form is None else form.value
     plain = Written(keys, tree.place)
     if isinstance(name, str) and name in known:
-        return Written(known[name].over(plain).value, tree.place)
+        layer, of = dict(known[name].value), {n: f for n, f in known.items() if n != name}
+        if "form" in layer:  # which it is laid over
+            under = {**keys, "form": layer.pop("form"), "forms": Written(of, known[name].place)}
+            plain = apply_form(Written(under, tree.place))
+        return Written(Written(layer, known[name].place).over(plain).value, tree.place)
     if name == DEFAULT_FORM:
         return plain
     rule = check.must_be_of([DEFAULT_FORM, *known], name)
