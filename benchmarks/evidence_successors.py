@@ -110,7 +110,9 @@ METHOD = (
     f"""Leakage is that on {ATTACKED}: the advantage over the same party's baseline without the
     federation and, in brackets, the attack's own AUC (of columns: R²), on training rows, with 20
     known labels or 50 auxiliary rows. `embedding_inversion` is by the party that is named. A dash:
-    the message that the attack reads is not there.""",
+    the message that the attack reads is not there. No encrypted layer goes with FALSE-VFL, which
+    combines means, variances and samples in the clear; noise on embeddings is tried in its place.
+    It is FALSE-VFL-I; FALSE-VFL-II, which models why a block is missing, is not built.""",
 )
 
 

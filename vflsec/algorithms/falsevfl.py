@@ -28,12 +28,13 @@ Encrypted layers do not go with it: means, variances and samples are combined in
 
 Source: Hong, Park, Hwang, "Deep latent variable model based vertical federated learning with
 flexible alignment and labeling scenarios", ICLR 2026, arXiv:2505.11035, FALSE-VFL-I (missing at
-random) with two latent layers. Of FALSE-VFL-II, which models why a block is missing, nothing is
-here. Only summaries of the paper were at hand: they say that stage 2 trains p(y|h) alone. Ours are
-the networks, their widths, the floor of variances, normal densities of numbers and categorical ones
-of codes (at most 64 a column), kappa, the length of pre-training, `tune_encoders`, and that a
-gradient crosses for every message. A row counts as one of all parties or of each alone. At
-inference all rows share their noise, so that a row's answer is a function of the row.
+random) with two latent layers. Only summaries of the paper were at hand. They say that stage 2
+trains p(y|h) alone; of FALSE-VFL-II, which models why a block is missing, they give no formula, so
+it is not built. Ours are the networks, their widths, the floor of variances, normal densities of
+numbers and categorical ones of codes (at most 64 a column), kappa, the length of pre-training,
+`tune_encoders`, and that a gradient crosses for every message. A row counts as one of all parties
+or of each alone. At inference all rows share their noise, so that a row's answer is a function of
+the row.
 """
 
 from __future__ import annotations
