@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
 
 import pandas as pd
 from defaults_of.page import page
 from defaults_of.trials import ALGORITHMS, TABLES, Trial, trials
-from seeds.run import ROOT, folder, section
+from seeds.run import ROOT, folder, section, train
 
-from vflsec.engine.run import run_audit
 from vflsec.errors import VflsecError
 
 FIELDS = ("table", "algorithm", "setting", "seed", "metric", "value", "seconds")
@@ -58,28 +56,16 @@ def _of(found: pd.DataFrame, trial: Trial) -> pd.DataFrame:
 
 def run(trial: Trial, seeds: list[int]) -> pd.DataFrame:
     """The main task on validation rows by seed, :data:`FIELDS`; nothing is attacked."""
-    world = TABLES[trial.table]
-    made: dict[str, Any] = {
-        "data": [section(world, plenty=False)],
-        "algorithm": [{"name": trial.algorithm, **trial.params}],
-        "audit": {"seeds": seeds, "references": [], "positive_control": False, "canaries": False},
-    }
     names = [trial.table, trial.algorithm, trial.setting, "_".join(map(str, seeds))]
     to = ROOT.joinpath("build", "evidence", "defaults", *map(folder, names))
-    to.mkdir(parents=True, exist_ok=True)
-    started = time.process_time()
+    data, algorithm = section(TABLES[trial.table]), {"name": trial.algorithm, **trial.params}
     try:
-        some = run_audit(made, to, device="cpu", jobs=1).results
+        some = train(data, algorithm, seeds, to, split="validation")
     except VflsecError as why:  # JPL on seven classes
         print(f"{', '.join(names[:3])}: cannot be trained: {why}", flush=True)
         return pd.DataFrame()
-    seconds = (time.process_time() - started) / len(seeds)
-    some = some[(some.role == "audit") & (some.status == "ok") & (some.attack == "")]
-    some = some[(some.split == "validation") & (some.metric == some.primary)]
-    some = some[some.phase == some.phase.iloc[-1]]
-    print(f"{', '.join(names[:3])}: {some.value.mean():.4f}, {seconds:.1f} s a seed", flush=True)
     said = {"table": trial.table, "algorithm": trial.algorithm, "setting": trial.setting}
-    return some.assign(**said, seconds=round(seconds, 1))[[*FIELDS]].round(5)
+    return some.assign(**said)[[*FIELDS]].round(5)
 
 
 if __name__ == "__main__":

@@ -24,10 +24,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 from evidence_pages import opening
 from evidence_pages import table as lay_table
-from seeds.run import DATA, ROOT, folder
+from seeds.run import DATA, ROOT, folder, train
 
 from vflsec.audit.intervals import t_interval
-from vflsec.engine.run import run_audit
 from vflsec.runtime.atomic_files import write_atomic
 
 PAGE = ROOT / "docs" / "evidence" / "when_it_helps.md"
@@ -165,22 +164,10 @@ def section(cell: Cell) -> dict[str, Any]:
 def run(cell: Cell, name: str, seeds: Sequence[int]) -> pd.DataFrame:
     """The main task on test rows by seed; nothing is attacked."""
     algorithm, params = ALGORITHMS[name]
-    made: dict[str, Any] = {
-        "data": [section(cell)],
-        "algorithm": [{"name": algorithm, **params}],
-        "audit": {"seeds": seeds, "references": [], "positive_control": False, "canaries": False},
-    }
     at = "_".join(folder(str(x)) for x in (*cell, name, *seeds))
     to = ROOT / "build" / "evidence" / "when_it_helps" / at
-    to.mkdir(parents=True, exist_ok=True)
-    started = time.process_time()
-    some = run_audit(made, to, device="cpu", jobs=1).results
-    seconds = round((time.process_time() - started) / len(seeds), 1)
-    some = some[(some.role == "audit") & (some.status == "ok") & (some.attack == "")]
-    some = some[(some.split == "test") & (some.metric == some.primary)]
-    some = some[some.phase == some.phase.iloc[-1]]
-    print(f"{at}: {some.value.mean():.4f}, {seconds:.1f} s a seed", flush=True)
-    return some.assign(**cell._asdict(), algorithm=name, seconds=seconds)[FIELDS].round(5)
+    some = train(section(cell), {"name": algorithm, **params}, seeds, to, split="test")
+    return some.assign(**cell._asdict(), algorithm=name)[FIELDS].round(5)
 
 
 def values(found: pd.DataFrame, cell: Cell, name: str) -> pd.Series:

@@ -8,7 +8,7 @@ from typing import Any
 
 from seeds.claims import World
 
-__all__ = ["ALGORITHMS", "CLAIMS", "DEFAULT", "TABLES", "Trial", "trials"]
+__all__ = ["ALGORITHMS", "CLAIMS", "DEFAULT", "TABLES", "Trial", "cut", "trials"]
 
 DEFAULT = "default"
 
@@ -23,16 +23,16 @@ class Trial:
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _cut(test: float, validation: float) -> dict[str, Any]:
+def cut(test: float, validation: float) -> dict[str, Any]:
     """About 4,000 to 6,000 rows for training, of which 1,000 are aligned."""
     return {"aligned": 1000, "test": test, "validation": validation, "scale": "rank"}
 
 
 TABLES: dict[str, World] = {
-    "credit_default": World("", "", _cut(0.8, 0.05), ("credit_default", "fate")),
-    "adult": World("", "", _cut(0.87, 0.03), ("adult", "employer_vs_registry")),
-    "diabetes130": World("", "", _cut(0.93, 0.02), ("diabetes130", "clinical_vs_admission")),
-    "covtype_20k": World("", "", _cut(0.6, 0.1), ("covtype_20k", "soil_vs_topography")),
+    "credit_default": World("", "", cut(0.8, 0.05), ("credit_default", "fate")),
+    "adult": World("", "", cut(0.87, 0.03), ("adult", "employer_vs_registry")),
+    "diabetes130": World("", "", cut(0.93, 0.02), ("diabetes130", "clinical_vs_admission")),
+    "covtype_20k": World("", "", cut(0.6, 0.1), ("covtype_20k", "soil_vs_topography")),
     "two_views (drawn)": World("", "", {"name": "two_views", "aligned": 0.3}),
     "imitation (drawn)": World("", "", {"name": "imitation", "aligned": 1000}),
 }

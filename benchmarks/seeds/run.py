@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pandas as pd
 from seeds.claims import SYSTEMS, WORLDS, System, World
 from vflsec.engine.run import run_audit
 
-__all__ = ["DATA", "FIELDS", "chosen", "figures", "main_task", "scenario", "section", "trials"]
+__all__ = [
+    "DATA", "FIELDS", "chosen", "figures", "main_task", "scenario", "section", "train", "trials",
+]  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "evidence" / "seeds"
@@ -93,6 +96,34 @@ def figures(
     found = found[(found.role == "audit") & (found.status == "ok")]
     found = found[(found.metric == found.primary) | (found.metric == "accuracy")]
     return found.assign(world=name, system=title, setting=setting, stage=stage)[[*FIELDS]]
+
+
+def train(
+    data: dict[str, Any], algorithm: dict[str, Any], seeds: Sequence[int], to: Path, *, split: str
+) -> pd.DataFrame:
+    """The main task after the last phase by seed, with the seconds of a seed; nothing is attacked.
+
+    Args:
+        data, algorithm: sections of a scenario.
+        seeds: of the trainings.
+        to: folder of the audit.
+        split: ``validation`` or ``test`` rows.
+    """
+    made: dict[str, Any] = {
+        "data": [data], "algorithm": [algorithm],
+        "audit": {"seeds": [*seeds], "references": [], "positive_control": False,
+                  "canaries": False},
+    }  # fmt: skip
+    to.mkdir(parents=True, exist_ok=True)
+    started = time.process_time()
+    some = run_audit(made, to, device="cpu", jobs=1).results
+    seconds = round((time.process_time() - started) / len(seeds), 1)
+    some = some[(some.role == "audit") & (some.status == "ok") & (some.attack == "")]
+    some = some[(some.split == split) & (some.metric == some.primary)]
+    some = some[some.phase == some.phase.iloc[-1]]
+    name = to.relative_to(BUILD.parent)
+    print(f"{name}: {some.value.mean():.4f}, {seconds:.1f} s a seed", flush=True)
+    return some.assign(seconds=seconds)
 
 
 def folder(name: str) -> str:
