@@ -83,6 +83,17 @@ def result(cell: CellSpec, attacks: tuple[AttackSpec, ...], g: np.random.Generat
     return made
 
 
+def time_points(cells: int) -> tuple[int, float, float]:
+    """How many points, microseconds of each row of the results, and of each point."""
+    made = list(records(cells))
+    start = time.process_time()
+    rows = read_records(made)
+    framed = time.process_time()
+    points = summarise(rows)
+    done = time.process_time()
+    return len(points), (framed - start) / len(made) * 1e6, (done - framed) / len(points) * 1e6
+
+
 def time_whole(cells: int) -> tuple[int, float, str]:
     """Stored trainings in all, processor seconds of judging and writing their audit, its files."""
     g = np.random.default_rng(0)
@@ -110,15 +121,9 @@ def main() -> None:
     given = parser.parse_args()
     print("cells, points: us a row of read_records, us a point of summarise; MB at most")
     for cells in given.cells:
-        made = list(records(cells))
-        start = time.process_time()
-        rows = read_records(made)
-        framed = time.process_time()
-        points = summarise(rows)
-        done = time.process_time()
+        points, row, point = time_points(cells)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{cells:6d}, {len(points):5d}: {(framed - start) / len(made) * 1e6:6.0f}, "
-              f"{(done - framed) / len(points) * 1e6:6.0f}; {most:5.0f}")  # fmt: skip
+        print(f"{cells:6d}, {points:5d}: {row:6.0f}, {point:6.0f}; {most:5.0f}")
     for cells in given.cells if given.whole else ():
         trainings, seconds, sizes = time_whole(cells)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
