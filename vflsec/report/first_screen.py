@@ -77,7 +77,7 @@ def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
         yield Answer(DOUBT, tuple(doubts))
     yield Answer(LEAKS, (_whether(mean, exposed),))
     if mean:
-        yield Answer(MUCH, tuple(_how_much(mean)))
+        yield Answer(MUCH, tuple(_how_much(mean, {c.about for c in exposed})))
         yield Answer(WHO, tuple(_who(exposed, claims, summary)))
     cost = (*describe_cheapest(summary, dataset), *find_unstopped(summary, dataset))
     if cost:
@@ -106,10 +106,14 @@ def _at(trainings: Iterable[Training]) -> str:
     return join_some([(f"{t.algorithm} " if several else "") + format_deployment(t) for t in every])
 
 
-def _how_much(mean: Sequence[LeakageClaim]) -> Iterator[str]:
+def _how_much(mean: Sequence[LeakageClaim], people: Set[Identity]) -> Iterator[str]:
     """For each attacker and target what the strongest attack gains, undefended if that was run.
 
     Where nothing leaks there, also what leaks with a defense, and with which.
+
+    Args:
+        mean: what is claimed on average.
+        people: what leaks about single people, whatever the mean shows.
     """
     bare = [c for c in mean if c.is_undefended] or list(mean)
     away = [] if any(c.is_leak for c in bare) else [c for c in mean if c.is_leak]
@@ -120,12 +124,21 @@ def _how_much(mean: Sequence[LeakageClaim]) -> Iterator[str]:
         if c.quantity is Quantity.LEAKAGE or c.about not in direct:
             where = f" ({c.algorithm})" if several else ""
             yield _learned(c, f"{where} {format_deployment(c)}" if away else where)
-    yield from _not_shown(bare, {c.about for c in leaks})
+    yield from _not_shown(bare, {c.about for c in leaks}, people)
 
 
-def _not_shown(bare: Iterable[LeakageClaim], answered: Set[Identity]) -> Iterator[str]:
-    """The strongest of what gains nothing significant, and how many more there are."""
+def _not_shown(
+    bare: Iterable[LeakageClaim], answered: Set[Identity], people: Set[Identity]
+) -> Iterator[str]:
+    """What leaks about single people alone, then the strongest of what gains nothing significant,
+    and how many more there are.
+    """
     rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
+    for c in rest:
+        if c.about in people:
+            yield (f"{c.adversary} infers the {format_secret(c)} about single people. On average "
+                   f"not significant: {_gain(c)} over its baseline ({c.named}).")  # fmt: skip
+    rest = [c for c in rest if c.about not in people]
     for c in sorted(rest, key=rank, reverse=True)[:_MOST]:
         yield (f"Not significant: {format_secret(c)} to {c.adversary}, {_gain(c)} over its "
                f"baseline ({c.named}).")  # fmt: skip
