@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from gate_rows import record
 from gate_rows import task_record as task
+from scipy import stats
 
 from vflsec.audit import cap, dcs
 from vflsec.audit.gate_selection import is_stack_named
@@ -86,16 +87,49 @@ def test_the_control_that_leaves_least_is_shown_and_one_is_named_beforehand() ->
 
 def test_the_lower_bound_is_the_least_over_controls_not_that_of_the_least_mean() -> None:
     """A control that is weaker on average but wavers more leaves the lower bound."""
-    steady, wavers = [0.60, 0.61, 0.60, 0.59, 0.60], [0.75, 0.40, 0.70, 0.35, 0.65]
+    steady, wavers = [0.65, 0.66, 0.65, 0.64, 0.65], [0.80, 0.52, 0.75, 0.51, 0.64]
     rows = [
         record(s, 0.8, controls={"a": {"value": a, "cv": 0.6}, "b": {"value": b, "cv": 0.5}})
         for s, (a, b) in enumerate(zip(steady, wavers, strict=True))
     ]
     point = summarise(read_records(rows))[0]
     assert point.control == "a"
-    assert point.advantage.mean == pytest.approx(0.2)
+    assert point.advantage.mean == pytest.approx(0.15)
     far = t_interval(0.8 - np.array(wavers), 0.95, "lower").low
     assert point.advantage.lower == pytest.approx(far)
+
+
+def test_a_control_that_fails_on_one_seed_hides_no_leak() -> None:
+    """An attack without error was not significant, for a control fell to 0.3 on one seed."""
+    named, failing = [0.69, 0.71, 0.70, 0.65, 0.53], [0.70, 0.70, 0.71, 0.69, 0.30]
+    rows = [
+        record(s, 1.0, controls={"a": {"value": a, "cv": 0.7}, "b": {"value": b, "cv": 0.6}})
+        for s, (a, b) in enumerate(zip(named, failing, strict=True))
+    ]
+    point = summarise(read_records(rows))[0]
+    found = {a.name: a for a in point.leakage.against}
+    assert found["a"].floored is None
+    assert found["b"].mean == pytest.approx(1 - np.mean(failing))
+    plain, floored = 1 - np.array(failing), 1 - np.maximum(failing, 0.5)
+    assert found["b"].bound("upper", 0.05) == pytest.approx(t_interval(plain, 0.95, "upper").high)
+    low = t_interval(floored, 0.95, "lower").low
+    assert found["b"].bound("lower", 0.05) == pytest.approx(low)
+    assert t_interval(plain, 0.95, "lower").low < 0.22 < 0.25 < point.advantage.lower <= low
+    assert found["b"].p(0.2) == pytest.approx(stats.ttest_1samp(floored, 0.2).pvalue / 2)
+    assert found["b"].p(0.5, -1) == pytest.approx(stats.ttest_1samp(plain, 0.5).pvalue / 2)
+
+
+def test_chance_in_place_of_a_failing_control_accuses_no_more() -> None:
+    """The control is excellent or fails, and as good as the attack on average."""
+    rng, audits, wrong = np.random.default_rng(3), 400, 0
+    for _ in range(audits):
+        pairs = zip(rng.normal(0.62, 0.02, 5), rng.choice([0.94, 0.3], 5), strict=True)
+        rows = [
+            record(s, a, controls={"n": {"value": 0.4, "cv": 0.6}, "c": {"value": c, "cv": 0.5}})
+            for s, (a, c) in enumerate(pairs)
+        ]
+        wrong += (summarise(read_records(rows))[0].advantage.lower or 0.0) > 0
+    assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
 
 def test_one_name_for_all_seeds_strengths_and_defenses() -> None:

@@ -10,7 +10,10 @@ that of the control on the same rows, paired by seed. None is chosen by looking 
   cross-validation on the adversary's own known rows, once for all seeds, strengths and defenses.
   (Testing all controls at a divided level is valid too; it passes fewer tight systems.)
 
-The level of chance is always among the controls. More controls never accuse.
+The level of chance is always among the controls. More controls never accuse. A control that fails
+on one seed spreads so far that no attack would be shown to exceed it, not even one without error.
+So lower bounds take the level of chance in its place there (:func:`floor_at_chance`):
+E[a - max(c, chance)] <= E[a - c], and what is shown above the former is above the latter.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ class Against:
         name: of the control.
         control: its mean figure; None where only the advantage is known.
         mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
+        floored: mean and sd with the level of chance where the control is worse than that, on which
+            lower bounds rest; None where it never is.
         counts: of exposed people, how many rows each names; else None.
         apart: whether one seed :func:`has_outlier`.
     """
@@ -66,15 +71,22 @@ class Against:
     n: int
     counts: Counts | None = None
     apart: bool = False
+    floored: tuple[float, float | None] | None = None
+
+    @property
+    def floor(self) -> tuple[float, float | None]:
+        """Mean and sd on which lower bounds rest."""
+        return self.floored or (self.mean, self.sd)
 
     def bound(self, side: str, alpha: float) -> float | None:
         """One-sided t bound of the mean, that of counted rows no nearer than their exact one; None
         for one seed.
         """
         factor = intervals.t_half_width(self.n, 1 - alpha, "upper")
-        if factor is None or self.sd is None:
+        mean, sd = (self.mean, self.sd) if side == "upper" else self.floor
+        if factor is None or sd is None:
             return None
-        found = self.mean + (factor if side == "upper" else -factor) * self.sd
+        found = mean + (factor if side == "upper" else -factor) * sd
         if self.counts is None:
             return found
         return (max if side == "upper" else min)(found, self.counts.bound(side, alpha))
@@ -89,21 +101,23 @@ class Against:
         By t quantiles from the spread: (t[1 - alpha] + t[power]) sd / sqrt(n); of counted rows no
         less than what their exact bound takes.
         """
-        if self.n < 2 or self.sd is None:
+        _, sd = self.floor
+        if self.n < 2 or sd is None:
             return None
         factor = special.stdtrit(self.n - 1, 1 - alpha) + special.stdtrit(self.n - 1, power)
-        found = float(factor) * self.sd / math.sqrt(self.n)
+        found = float(factor) * sd / math.sqrt(self.n)
         return found if self.counts is None else max(found, self.counts.detectable(alpha, power))
 
     def p(self, limit: float, sign: int = 1) -> float:
         """One-sided p-value of "the mean is at most `limit`", or at least where `sign` is -1."""
-        if self.n < 2 or self.sd is None:
+        mean, sd = self.floor if sign > 0 else (self.mean, self.sd)
+        if self.n < 2 or sd is None:
             return 1.0
-        gap = sign * (self.mean - limit)
+        gap = sign * (mean - limit)
         exact = 0.0 if self.counts is None else self.counts.p(limit, sign)
-        if self.sd == 0:
+        if sd == 0:
             return exact if gap > 0 else 1.0
-        found = float(special.stdtr(self.n - 1, -gap * math.sqrt(self.n) / self.sd))
+        found = float(special.stdtr(self.n - 1, -gap * math.sqrt(self.n) / sd))
         return max(found, exact)
 
 
@@ -124,7 +138,8 @@ class Leakage:
         """Of a point of :func:`vflsec.audit.leakage.summarise`, where there is an advantage."""
         every = [
             Against(k, v["control"], v["advantage"], v["sd"], v["seeds"],
-                    Counts(**found) if (found := v.get("counts")) else None, bool(v.get("apart")))
+                    Counts(**found) if (found := v.get("counts")) else None, bool(v.get("apart")),
+                    (low[0], low[1]) if (low := v.get("floored")) else None)
             for k, v in (row.get("controls") or {}).items()
         ]  # fmt: skip
         return cls(_ordered(every), str(row["named"])) if every else None
@@ -135,8 +150,10 @@ class Leakage:
         advantage: Mapping[str, Mapping[int, float]],
         figure: Mapping[str, Mapping[int, float]],
         named: str,
+        floored: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Leakage | None:
-        """From advantages and the controls' figures, each by name and seed.
+        """From advantages and the controls' figures, each by name and seed, and advantages with the
+        level of chance where a control is worse than that.
 
         A control that is missing on some seeds takes part with those it has, if they are two or
         more.
@@ -148,7 +165,8 @@ class Leakage:
             if mean is not None and len(by_seed) >= min(most, 2):
                 own = intervals.mean_of(list(figure[name].values()))
                 apart = has_outlier(np.array(list(by_seed.values())))
-                every.append(Against(name, own, mean, sd, len(by_seed), apart=apart))
+                low = _floor(by_seed, (floored or {}).get(name, by_seed))
+                every.append(Against(name, own, mean, sd, len(by_seed), None, apart, low))
         return cls(_ordered(every), named) if every else None
 
     @property
@@ -197,7 +215,7 @@ class Leakage:
             alone = a.over(a.n + more).detectable(alpha, power) if a.n > 1 else None
             if alone is None:
                 return None
-            found.append(alone - (a.mean - self.least.mean))
+            found.append(alone - (a.floor[0] - self.least.mean))
         return max(found)
 
     def seeds_to_detect(self, size: float, alpha: float) -> int | None:
@@ -234,8 +252,16 @@ class Leakage:
             a.name: {"control": a.control, "advantage": a.mean, "sd": a.sd, "seeds": a.n}
             | ({"counts": asdict(a.counts)} if a.counts else {})
             | ({"apart": True} if a.apart else {})
+            | ({"floored": list(a.floored)} if a.floored else {})
             for a in self.against
         }
+
+
+def _floor(
+    plain: Mapping[int, float], floored: Mapping[int, float]
+) -> tuple[float, float | None] | None:
+    mean, sd = (None, None) if plain == floored else intervals.mean_and_sd(list(floored.values()))
+    return None if mean is None else (mean, sd)
 
 
 def has_outlier(values: NDArray[np.float64]) -> bool:
@@ -279,6 +305,20 @@ def find_worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
     """
     seeds = {s for of in gained.values() for s in of}
     return max((min(of[s] for of in gained.values() if s in of) for s in seeds), default=None)
+
+
+def floor_at_chance(gained: Paired, own: Paired) -> tuple[Paired, Paired]:
+    """Advantages and figures with the level of chance where a control is worse than that.
+
+    Args:
+        gained, own: advantages and figures by control and seed.
+    """
+    least, level = gained.get(CHANCE, {}), own.get(CHANCE, {})
+    worse = {k: {s for s, d in of.items() if d > least.get(s, d)} for k, of in gained.items()}
+    return (
+        {k: of | {s: least[s] for s in worse[k]} for k, of in gained.items()},
+        {k: of | {s: level[s] for s in worse[k]} for k, of in own.items()},
+    )
 
 
 def as_shares(gained: Paired, own: Paired, most: float) -> Paired:

@@ -334,7 +334,8 @@ class _Summary:
         ok = [r for r in rows if r.status == "ok"]
         gained, own = read_advantages(ok)
         shares = ctl.as_shares(gained, own, most)
-        leak = self._leakage(ok, shares, own)
+        floored = ctl.as_shares(*ctl.floor_at_chance(gained, own), most)
+        leak = self._leakage(ok, shares, own, floored)
         if leak is None:
             return None
         return replace(
@@ -349,7 +350,7 @@ class _Summary:
         ok = [r for r in rows if r.status == "ok"]
         values = _by_seed(ok, "value")
         gained, own = read_advantages(ok) if at.attack else ({}, {})
-        leak = self._leakage(ok, gained, own)
+        leak = self._leakage(ok, gained, own, ctl.floor_at_chance(gained, own)[0])
         first = rows[0]
         flipped = _flip(ok, values) if at.attack else {}
         ahead = own[leak.ahead.name] if leak else {}
@@ -381,11 +382,13 @@ class _Summary:
             exposed=_exposed(ok, leak, self.confidence),
         )
 
-    def _leakage(self, ok: Sequence[ResultRow], gained: Paired, own: Paired) -> Leakage | None:
+    def _leakage(
+        self, ok: Sequence[ResultRow], gained: Paired, own: Paired, floored: Paired
+    ) -> Leakage | None:
         """Over all controls, with the one that was named beforehand if it is among them."""
         if not gained:
             return None
-        leak = Leakage.between(gained, own, self.named.get(ok[0].control_set, ""))
+        leak = Leakage.between(gained, own, self.named.get(ok[0].control_set, ""), floored)
         if leak is None:
             return None
         against = leak.against if ok[0].metric not in EXPOSED else tuple(

@@ -64,7 +64,7 @@ def _caps(summary: Summary, dataset: str) -> str:
     found.sort(key=lambda x: -(x[0].cap or 0.0))
     least = {(training, c.defense, grid): c for c, training, grid in found}
     said = [
-        f"{format_number(c.cap)} of {training} with {defense} {grid}, against {c.attack} by "
+        f"{format_number(c.cap)} of {training} with {defense} at {grid}, against {c.attack} by "
         f"{c.adversary}"
         for (training, defense, grid), c in least.items()
     ]
