@@ -50,9 +50,7 @@ One in twenty of some five hundred intervals leaves 0 out by chance. So where a 
 three seeds are added on that table, for it and its alternative, before anything is changed. What
 is left is on one drawn table each: one-shot's `unlabelled_ratio`, FixMatch's published value, and
 the frozen encoders of FALSE-VFL's last stage, as read in the paper (0.007 there). Neither makes a
-difference on the four real tables, and neither is changed.
-
-The papers' width of the self-supervised four (`sizes = paper`) was not tried: minutes a seed."""
+difference on the four real tables, and neither is changed."""
 
 
 def page(found: pd.DataFrame) -> str:
