@@ -23,8 +23,10 @@ from vflsec.engine.evaluate_store import judge
 from vflsec.engine.read_results import read_any
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
+from vflsec.report import exports
 from vflsec.storage import results_folder
 from vflsec.storage.results_folder import LOCK_NAME, WRITTEN, claim
+from vflsec.storage.store import Store
 
 STRICT, LAX = gate(max=0.1), gate(max=0.4)
 
@@ -49,6 +51,29 @@ def test_exports_between_works_pass_nothing(
     assert go(Cut(LEAKY), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
     said = json.loads((out / "summary.json").read_text())
     assert (said["exit_code"], said["complete"], said["gates"]) == (3, False, [])
+
+
+def test_killed_between_its_files_an_export_leaves_no_summary_of_other_points(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The summary of some trainings stood beside the points of more, and was taken for edited."""
+    path, out = scenario(tmp_path, "case", STRICT), tmp_path / "out"
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 1
+    write = exports.write_atomic
+
+    def killed(to: Path, writer: Any) -> None:
+        write(to, writer)
+        if to.name == exports.POINTS:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, Store(out) as store:
+        patch.setattr(exports, "write_atomic", killed)
+        with pytest.raises(KeyboardInterrupt):
+            judge(store, partial=True)
+    assert (out / exports.POINTS).exists()
+    assert not (out / "summary.json").exists()
+    assert go(Killed(LEAKY), "audit", path, "--out", out, "-q") == 1
+    assert exports.load_summary(out)["complete"]
 
 
 def test_a_whole_audit_is_a_baseline_and_one_that_lacks_something_is_none(tmp_path: Path) -> None:

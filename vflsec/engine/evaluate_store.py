@@ -56,8 +56,7 @@ def judge(
     verdicts = evaluation.verdicts
     del results, evaluation  # most of the memory, and no report asks for it
     if export:
-        if not partial:  # killed in between, no report stands beside another one's summary
-            withdraw(store.folder)
+        withdraw(store.folder)  # killed in between, no file stands beside one of another judgement
         write_exports(store.folder, record.scenario_toml, frame, summary)
         if not partial:
             write_reports(store.folder, summary)
