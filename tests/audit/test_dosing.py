@@ -113,6 +113,15 @@ def test_the_chance_is_the_power_of_the_test() -> None:
     assert _chance(leak, 0.05) == pytest.approx(hits.mean(), abs=0.01)
 
 
+def test_the_chance_is_that_of_the_bound_with_chance_in_place_of_a_failing_control() -> None:
+    failing = Leakage((Against("a", 0.6, 0.05, 0.2, 5, floored=(0.04, 0.03)),), "a")
+    assert _chance(failing, 0.05) == _chance(
+        Leakage((Against("a", 0.6, 0.04, 0.03, 5),), "a"), 0.05
+    )
+    never = Leakage((Against("a", 0.4, 0.15, 0.1, 5, floored=(0.05, 0.0)),), "a")
+    assert _chance(never, 0.05) == 1.0
+
+
 def test_between_two_doses_the_least_is_interpolated_and_below_the_first_nothing_claimed() -> None:
     rows = [
         Dose("toy", "splitnn", "none", 0.0, metric="auc", share=0.1, planted=p, chance=c)

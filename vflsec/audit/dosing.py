@@ -93,12 +93,13 @@ def _chance(leak: Leakage, alpha: float) -> float:
     """That the lower bound is above 0, by the noncentral t against each control."""
     chances = []
     for a in leak.against:
-        if not a.sd:
-            chances.append(float(a.mean > 0))
+        mean, sd = a.floor
+        if not sd:
+            chances.append(float(mean > 0))
             continue
         from scipy import stats
 
-        bar, away = stats.t.isf(alpha, a.n - 1), a.mean * math.sqrt(a.n) / a.sd
+        bar, away = stats.t.isf(alpha, a.n - 1), mean * math.sqrt(a.n) / sd
         with np.errstate(all="ignore"):  # scipy 1.12 warns where its value is right
             sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
         chances.append(float(away > 0) if math.isnan(sure) else sure)
