@@ -178,6 +178,9 @@ def test_an_attack_that_never_worked_is_judged_only_if_it_rose(tmp_path: Path) -
                                      silent=before.silent), dead,
     )  # fmt: skip
     assert (only.verdict, only.rule) == ("INCONCLUSIVE", "nothing_selected")
+    failing = rows({"a0": OLD, "a1": none[:1]})  # four of five seeds hide whatever rose there
+    found = {v.attack: (v.verdict, v.rule) for v in judge_regressions(failing, before, dead)}
+    assert found == {"a0": ("PASS", "within"), "a1": ("INCONCLUSIVE", "not_validated")}
 
 
 def test_a_pass_takes_the_evidence_that_a_gate_takes(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ FAIL: beyond that, and above 0 for sure over all controls (:mod:`vflsec.audit.co
 all points). INCONCLUSIVE: beyond that but not for sure, or the attack is gone, failed, is no longer
 shown to work, now ranks in reverse, or the evidence is thin as under a gate. PASS: within; it warns
 where the baseline is of other data. An attack that was not shown to work then or now gets no
-verdict unless it rose.
+verdict unless it rose, or evidence is missing that would show it.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def judge_regressions(
     points: Sequence[Point] | None = None,
     data: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
-    """One verdict for every point of the baseline that is shown to work, then or now, or rose.
+    """One verdict for every point of the baseline that ever worked, or may hide a rise.
 
     Args:
         results: as they are now, of :func:`vflsec.audit.leakage.read_records`, with
@@ -358,8 +358,8 @@ def judge_regressions(
             short or lost.get(_run_of(one)) or _find_any_rise_tolerated(k, allowed),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
-        ruling = _decide(weighed)
-        if ruling.rule is not Rule.NOT_VALIDATED or k not in before.silent:
+        ruling, quiet = _decide(weighed), k in before.silent and weighed.shortfall is None
+        if ruling.rule is not Rule.NOT_VALIDATED or not quiet:
             out.append(_verdict(k, weighed, ruling, names[k]))
     gone: list[tuple[Training, Gate, Ruling]] = [
         (k, _ask(k, LEAST, names[k]), Ruling(Rule.NO_LONGER_MEASURED, _gone(k, now)))
