@@ -31,12 +31,14 @@ from printed import (
 from rich.console import Console
 
 from vflsec.audit.gate import Gate
+from vflsec.audit.leakage_claims import LeakageClaim
 from vflsec.cli import main
 from vflsec.engine.audit_record import list_families as registered
 from vflsec.plugins import registry
 from vflsec.report.advice import _limit
 from vflsec.report.console import WIDTH
 from vflsec.report.exports import load_summary
+from vflsec.report.first_screen import _how_much as how_much
 from vflsec.report.taxonomies import FAMILIES, group_members
 
 ALL = len(FAMILIES)
@@ -67,6 +69,18 @@ def test_it_says_whether_how_much_and_to_whom(summary: dict[str, Any]) -> None:
     assert gain in said
     assert "labels of bank" in said
     assert 0.25 < worst["low"] < worst["advantage"] < worst["high"] < 0.35
+
+
+def test_people_of_one_algorithm_are_not_said_to_be_those_of_another() -> None:
+    """One sentence said that a party infers labels, the next that it is open, of one algorithm
+    each.
+    """
+    weak = LeakageClaim("d", "splitnn", "none", 0.0, "train", "shop", "norm", metric="auc",
+                        target="label", advantage=0.02, low=-0.01, high=0.05)  # fmt: skip
+    both = [weak, replace(weak, algorithm="oneshot")]
+    first, second = how_much(both, {weak.about})
+    assert ("splitnn" in first, "oneshot" in second) == (True, True)
+    assert not any("splitnn" in line for line in how_much([weak], {weak.about}))
 
 
 def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, Any]) -> None:

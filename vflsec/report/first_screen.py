@@ -122,13 +122,13 @@ def _how_much(mean: Sequence[LeakageClaim], people: Set[Identity]) -> Iterator[s
     direct = {c.about for c in leaks if c.quantity is Quantity.LEAKAGE}
     for c in leaks:
         if c.quantity is Quantity.LEAKAGE or c.about not in direct:
-            where = f" ({c.algorithm})" if several else ""
+            where = _of(c, several)
             yield _learned(c, f"{where} {format_deployment(c)}" if away else where)
-    yield from _not_shown(bare, {c.about for c in leaks}, people)
+    yield from _not_shown(bare, {c.about for c in leaks}, people, several)
 
 
 def _not_shown(
-    bare: Iterable[LeakageClaim], answered: Set[Identity], people: Set[Identity]
+    bare: Iterable[LeakageClaim], answered: Set[Identity], people: Set[Identity], several: bool
 ) -> Iterator[str]:
     """What leaks about single people alone, then the strongest of what gains nothing significant,
     and how many more there are.
@@ -136,14 +136,20 @@ def _not_shown(
     rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
     for c in rest:
         if c.about in people:
-            yield (f"{c.adversary} infers the {format_secret(c)} about single people. On average "
-                   f"not significant: {_gain(c)} over its baseline ({c.named}).")  # fmt: skip
+            yield (f"{c.adversary} infers the {format_secret(c)}{_of(c, several)} about single "
+                   f"people. On average not significant: {_gain(c)} over its baseline "
+                   f"({c.named}).")  # fmt: skip
     rest = [c for c in rest if c.about not in people]
     for c in sorted(rest, key=rank, reverse=True)[:_MOST]:
-        yield (f"Not significant: {format_secret(c)} to {c.adversary}, {_gain(c)} over its "
-               f"baseline ({c.named}).")  # fmt: skip
+        yield (f"Not significant: {format_secret(c)} to {c.adversary}{_of(c, several)}, "
+               f"{_gain(c)} over its baseline ({c.named}).")  # fmt: skip
     if len(rest) > _MOST:
         yield f"Not significant: {len(rest) - _MOST} more."
+
+
+def _of(c: LeakageClaim, several: bool) -> str:
+    """The algorithm, where there are several."""
+    return f" ({c.algorithm})" if several else ""
 
 
 def _learned(c: LeakageClaim, where: str) -> str:
