@@ -11,6 +11,7 @@ import pytest
 from vflsec.cli.draft import Wishes, draft_scenario
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
+from vflsec.data.table_warnings import find_weaknesses
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
 
@@ -59,6 +60,7 @@ def test_rows_of_one_id_become_what_was_asked(tmp_path: Path, way: str, of: Any)
     wanted = [of([v for j, _, v, _ in VISITS if j == i]) for i in range(N)]
     assert shop.names == ("spend",)
     assert np.array_equal(shop.values[:, 0], wanted)
+    assert source.facts["left_out"] == {"shop.csv": ["k", "kind"]}
     assert source.facts["overlap"] == N
 
 
@@ -132,3 +134,16 @@ def test_the_column_that_repeats_is_named_by_init(tmp_path: Path) -> None:
         draft_scenario([bank, shop], Wishes("y", ["id"]), tmp_path)
     asked = Wishes("y", ["id"], aggregate=["v=mean"])
     assert draft_scenario([bank, shop], asked, tmp_path).facts["overlap"]["shop"]["common"] == N
+
+
+def test_columns_that_aggregate_leaves_out_are_named(tmp_path: Path) -> None:
+    """Two of three columns were gone from an audit, and neither init nor check said so."""
+    wishes = {"spend": "mean", "k": "max"}
+    found = [
+        read(tmp_path, visits(), aggregate=wishes),
+        read(tmp_path, visits(), aggregate=wishes | {"kind": "first"}),
+    ]
+    assert [s.facts["left_out"] for s in found] == [{"shop.csv": ["kind"]}, {}]
+    said = [find_weaknesses(s) for s in found]
+    assert len(said[0]) == len(said[1]) + 1
+    assert "kind" in said[0][0]

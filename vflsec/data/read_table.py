@@ -94,6 +94,7 @@ class Frame:
         mark_known: whether its decimal mark is given, or shown by a column, and not only usual.
         first_rows: (rows,) the data row of the file that each row was first, where several became
             one; else None.
+        left_out: columns that are gone since, for nothing said how their rows become one.
     """
 
     path: Path
@@ -104,6 +105,7 @@ class Frame:
     dialect: Dialect = field(default_factory=Dialect)
     mark_known: bool = False
     first_rows: NDArray[np.int64] | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def read_as(self) -> str:

@@ -42,7 +42,8 @@ def join_rows(
     _check_equal(frame, column, kept, ids, first[of])
     made = {name: _put_together(frame, name, way, of, first) for name, way in aggregate.items()}
     taken = _take(frame, kept, first)
-    return replace(taken, columns=taken.columns | made)
+    gone = tuple(c for c in frame.columns if c not in kept and c not in made)
+    return replace(taken, columns=taken.columns | made, left_out=gone)
 
 
 def _take(frame: Frame, names: Sequence[str], rows: NDArray[np.int64]) -> Frame:

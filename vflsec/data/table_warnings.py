@@ -86,6 +86,11 @@ def find_weaknesses(source: Source) -> list[str]:
         for party, data in source.parties.items()
         if has_only_constants(data)
     ]
+    out += [
+        f"{file}: columns that aggregate does not name are left out, and nothing is audited of "
+        f"them: {_listed(names)}. Name them too (`vflsec init --aggregate COLUMN=first`)."
+        for file, names in source.facts.get("left_out", {}).items()
+    ]
     equal, rows = count_duplicates(source)
     if equal:
         out.append(

@@ -375,6 +375,7 @@ def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Ta
             f"{p}.{c}": k for p, of in made.items() for c, k in of.folded.items()
         },
         "unused_columns": sorted({c for f in frames.values() for c in f.columns} - every),
+        "left_out": {f.path.name: [*f.left_out] for f in frames.values() if f.left_out},
         "notes": notes,
         "parties": count_overlaps(rows, y),
         "tables": describe_tables(frames, described),
