@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,14 @@ def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
     assert (p.attack, p.strength) == ("norm", 0.0)
     both = audited(tmp_path / "b", Planted(LEAKY, SEALED), floor + gate(max=0.4))
     assert beyond(both.summary) == deployed(both.summary) == []
+
+
+def test_a_gate_is_advised_for_every_target_that_none_limits(tmp_path: Path) -> None:
+    """Of columns and of questions about one: the gate that was named limits the first alone."""
+    planted = Planted({**LEAKY, "attribute": 0.25}, {**LEAKY, "attribute": 0.25})
+    found = audited(tmp_path, planted, COLUMNS + gate(metric="utility", min=0.5)).summary
+    (step,) = [s for s in advice.next_steps(found) if "No gate limits" in s.text]
+    assert {*re.findall(r'target = "(\w+)"', step.text)} == {"label", "attribute"}
 
 
 def test_a_build_is_told(told: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

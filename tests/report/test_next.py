@@ -87,6 +87,28 @@ def test_a_ranking_in_reverse_has_a_step(tmp_path: Path) -> None:
     assert words[words.index("--high") + 1] == "100"
 
 
+def test_no_seeds_are_advised_beside_a_failed_gate(tmp_path: Path) -> None:
+    """`--until-decided` ends at a FAIL: the step added no seed, and was advised again."""
+    gates = gate(max=0.2) + gate(metric="utility_drop", max=0.1)
+    found = audited(tmp_path, Planted(LEAKY, SEALED), gates).summary
+    for v in found["gates"]:
+        v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "rule": "undecided", "dead": ()}
+    assert "--until-decided" in next_steps(found)[0].command
+    found["gates"][0]["verdict"] = "FAIL"
+    assert not [s for s in next_steps(found) if "--until-decided" in s.command]
+
+
+def test_a_search_says_that_it_does_not_look_at_people(tmp_path: Path) -> None:
+    """A gate on exposed people failed, and `tune` was advised, which has no limit for them."""
+    found = audited(tmp_path, Planted(LEAKY, LEAKY), gate(max=0.1) + gate(max=0.2)).summary
+    average = next_steps(found)[0]
+    found["gates"][0]["gate"]["of"] = "exposed"
+    people = next_steps(found)[0]
+    assert shlex.split(people.command)[:2] == ["vflsec", "tune"]
+    assert people.text.startswith(average.text)
+    assert len(people.text) > len(average.text)
+
+
 def test_whatever_keeps_a_gate_open_has_a_step(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(SEALED, SEALED), gate(max=0.2)).summary
     for v in found["gates"]:

@@ -110,9 +110,11 @@ def _not_validated(open_: Open, summary: Summary) -> Step | None:
 
 
 def _more_seeds(open_: Open, summary: Summary) -> Step | None:
-    """How to add the seeds that would decide what is open."""
+    """How to add the seeds that would decide what is open; none beside a FAIL, at which
+    `--until-decided` ends.
+    """
     more = max((v.more_seeds or 0 for v in open_), default=0)
-    if not more:
+    if not more or any(v.verdict == "FAIL" for v in summary.gates):
         return None
     budget = str(max(v.n for v in open_) + max(more, 5))
     again = format_command(summary, "audit", "--until-decided", budget)
@@ -185,7 +187,8 @@ def _limits(summary: Summary) -> Step | None:
     kinds = list_read(summary.attacks.get(p.attack_key, AttackFacts()).needs)
     treats = [n for k in kinds for n in summary.treats.get(k, ())]
     where = f"No gate limits {format_parts(found)} at {format_place(p)}"
-    text = f'{where}: add one with target = "{clean(p.target)}"'
+    ones = [f'one with target = "{clean(t)}"' for t in dict.fromkeys(c.target for c in found)]
+    text = f"{where}: add {' and '.join(ones)}"
     if not treats:
         return Step(f"{text}, or a defense.", _LIST_DEFENSES)
     asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
@@ -304,7 +307,9 @@ def _try_more(dataset: str, summary: Summary) -> Step:
     found = _search(dataset, summary)
     if not found:
         return Step(f"{text} Add a [[defense]], or share less.", _LIST_DEFENSES)
-    return Step(f"{text} Look for one, or share less.", found)
+    people = any(v.gate.of in EXPOSED for v in summary.gates if v.dataset == dataset)
+    then = " `tune` looks at averages: judge exposed people where it finds one." if people else ""
+    return Step(f"{text} Look for one, or share less.{then}", found)
 
 
 def _data(dataset: str) -> str:
