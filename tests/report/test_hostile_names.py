@@ -172,6 +172,8 @@ def test_commands_name_a_folder_with_blanks_as_one_word(tmp_path: Path) -> None:
     line = judged_line(record, edited, folder)
     words = shlex.split(line.partition("To judge it: ")[2])
     assert words == ["vflsec", "gate", str(folder), "--scenario", str(edited)]
+    bare = judged_line(record | {"scenario_hash": ""}, None, folder)  # of a trace
+    assert judged_line(record, None, folder).count("(") - bare.count("(") == 1
 
 
 def test_no_figure_or_verdict_of_mlflow_stands_in_the_place_of_another(

@@ -202,7 +202,8 @@ def judged_line(record: Mapping[str, object], edited: Path | None, folder: Path)
     """Whose gates are judged, and how to judge those of a file that was edited since."""
     file = scenario_name(record.get("scenario_file") or record["name"])
     when = f", audited {record['when']} UTC" if record.get("when") else ""
-    text = f"Gates of {file}{when} (scenario {str(record['scenario_hash'])[:8]})."
+    digest = str(record["scenario_hash"])[:8]  # of a trace there is none
+    text = f"Gates of {file}{when}{f' (scenario {digest})' if digest else ''}."
     if edited is None:
         return text
     again = shlex.join(["vflsec", "gate", str(folder), "--scenario", str(edited)])
