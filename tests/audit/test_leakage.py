@@ -132,6 +132,21 @@ def test_chance_in_place_of_a_failing_control_accuses_no_more() -> None:
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
 
+@pytest.mark.parametrize(("seeds", "rate"), [(3, 0.05), (5, 0.058)])
+def test_a_control_that_wavers_about_chance_is_exceeded_no_more_often(
+    seeds: int, rate: float
+) -> None:
+    """Cut off at chance over three seeds, 0.11 of the bounds at 0.05 were above the truth."""
+    rng, audits, wrong = np.random.default_rng(5), 400, 0
+    for _ in range(audits):
+        pairs = zip(rng.normal(0.75, 0.01, seeds), rng.normal(0.55, 0.2, seeds), strict=True)
+        rows = [
+            record(s, a, controls={"c": {"value": c, "cv": 0.5}}) for s, (a, c) in enumerate(pairs)
+        ]
+        wrong += (summarise(read_records(rows))[0].advantage.lower or 0.0) > 0.2
+    assert wrong <= stats.binom.ppf(1 - 1e-3, audits, rate)
+
+
 def test_one_name_for_all_seeds_strengths_and_defenses() -> None:
     rows = [
         record(s, 0.9, defense=d, strength=k, controls=both(0.6, own_cv, 0.7, 0.70))

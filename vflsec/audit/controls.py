@@ -12,8 +12,9 @@ that of the control on the same rows, paired by seed. None is chosen by looking 
 
 The level of chance is always among the controls. More controls never accuse. A control that fails
 on one seed spreads so far that no attack would be shown to exceed it, not even one without error.
-So lower bounds take the level of chance in its place there (:func:`floor_at_chance`):
-E[a - max(c, chance)] <= E[a - c], and what is shown above the former is above the latter.
+So lower bounds take the level of chance in its place there, from five seeds on
+(:func:`floor_at_chance`): E[a - max(c, chance)] <= E[a - c], and what is above the former is above
+the latter. The figures are cut off on one side, and a t test of few such seeds rejects too often.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ LEAST = 0.005
 
 Controls = Mapping[str, Mapping[str, float | None]]
 _MOST_SEEDS = 1000
+_FLOORED_SEEDS = 5
 _APART = 0.01
 
 
@@ -59,7 +61,7 @@ class Against:
         control: its mean figure; None where only the advantage is known.
         mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
         floored: mean and sd with the level of chance where the control is worse than that, on which
-            lower bounds rest; None where it never is.
+            lower bounds rest; None where it never is, and of fewer than five seeds.
         counts: of exposed people, how many rows each names; else None.
         apart: whether one seed :func:`has_outlier`.
     """
@@ -260,7 +262,9 @@ class Leakage:
 def _floor(
     plain: Mapping[int, float], floored: Mapping[int, float]
 ) -> tuple[float, float | None] | None:
-    mean, sd = (None, None) if plain == floored else intervals.mean_and_sd(list(floored.values()))
+    if plain == floored or len(floored) < _FLOORED_SEEDS:
+        return None
+    mean, sd = intervals.mean_and_sd(list(floored.values()))
     return None if mean is None else (mean, sd)
 
 
