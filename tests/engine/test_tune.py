@@ -41,6 +41,7 @@ def faked(
     patch.setattr(module, "run_audit", audit)
     for name in ("read_rows", "trials"):
         patch.setattr(module, name, lambda found: found)
+    patch.setattr(module, "_find_impossible", lambda found: ())
     return asked
 
 
@@ -421,6 +422,37 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     shown = capsys.readouterr().out
     assert ("Next: No gate passes beside norm: grant more" in shown) == (not alive)
     assert "confirmed" in shown
+
+
+def test_what_cannot_be_made_is_not_silent() -> None:
+    """The gate set it aside and passed, and `tune` said that no gate passes beside it."""
+    rows = [r | {"status": status} for status in ("ok", "not-applicable")
+            for r in records((status, "label", 0.5))]  # fmt: skip
+    aside = module._find_impossible(read_records(rows))
+    assert aside == {("not-applicable", "bank")}
+    alive = {k: {"alive": False, "evidence": "", "place": {"attack": k, "adversary": "bank"}}
+             for k in ("ok", "not-applicable")}  # fmt: skip
+    assert {*module._silent({"alive": alive}, aside=aside)} == {"ok"}
+
+
+@pytest.mark.parametrize("gates", ["", gate(max=0.1, defense="iso", strength=5)])
+def test_a_leak_is_planted_where_every_gate_is_at_a_strength(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gates: str
+) -> None:
+    """Drafted gates are: without one no control ran, attacks that it shows to work counted as
+    silent, and the exit code was 3."""
+    seen: list[tuple[Path, int]] = []
+
+    def audit(scenario: Any, folder: Path, **_: Any) -> Any:
+        seen.append((folder, len(scenario.root.gate)))
+        return type("A", (), {"results": [trial(s, 0.0, 0.0) for s in (0, 1, 8)]})
+
+    faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0))
+    monkeypatch.setattr(module, "run_audit", audit)
+    path, out = tmp_path / "case.toml", tmp_path / "out"
+    path.write_text(SCENARIO + gates)
+    tune(path, "iso", between=(1, 8), rounds=0, out=out)
+    assert {*seen} == {(out, int(bool(gates))), (out / "confirm", 0)}
 
 
 def test_where_no_attack_sees_a_message_nothing_leaks_and_the_loss_counts() -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,9 @@ def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int
         raise check.fail("tune: high", f"above low ({low:g})", high)
 
 
+_ANY = {"metric": "advantage", "max": 0.1}
+
+
 class _Search:
     """Audits of one defense at strengths that are found on the way."""
 
@@ -221,6 +224,8 @@ class _Search:
         grid = sorted({0.0, *strengths})
         overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
         gates = [g.model_dump(exclude_none=True) for g in self.loaded.root.gate if self._is_free(g)]
+        if self.loaded.root.gate and not gates and where == self.folder:
+            gates = [_ANY]  # without a gate no planted leak runs, which shows that attacks work
         overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         how = {**self.how, **how}
@@ -229,14 +234,15 @@ class _Search:
         of = summary.get("attacks", {}).values()
         of = [spec for spec in of if self.target in ("*", spec["target"])]
         self.reads |= {spec["label"]: list_read(spec["needs"]) for spec in of}
-        self.silent = _silent(summary, self.target)
+        rows = read_rows(audit.results)
+        self.silent = _silent(summary, self.target, _find_impossible(rows))
         both = _claims(summary)
         both |= {s: pair for (_, s), pair in pair_claims(getattr(audit, "verdicts", ())).items()}
         return {
             t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
             if t.strength in both
             else t
-            for t in trials(_on(read_rows(audit.results), self.target))
+            for t in trials(_on(rows, self.target))
         }
 
     def _is_free(self, gate: Gate) -> bool:
@@ -279,12 +285,31 @@ def _claims(
     return out
 
 
-def _silent(summary: Mapping[str, Any], target: str = "*") -> dict[str, str]:
-    """Attacks that are not shown to work, on these data or on a planted leak, with the evidence."""
+def _silent(
+    summary: Mapping[str, Any], target: str = "*", aside: Collection[tuple[str, str]] = ()
+) -> dict[str, str]:
+    """Attacks that are not shown to work, on these data or on a planted leak, with the evidence.
+
+    Not those `aside`, attack and adversary, which cannot be made: they keep no gate open.
+    """
     other = {a["label"] for a in summary.get("attacks", {}).values() if a["target"] != target}
-    found = summary.get("alive", {}).items()
-    skipped = other if target != "*" else ()
-    return {k: of["evidence"] for k, of in found if not of["alive"] and k not in skipped}
+    skipped = other if target != "*" else set()
+    return {
+        k: of["evidence"] for k, of in summary.get("alive", {}).items()
+        if not of["alive"] and k not in skipped and _name(of.get("place", {})) not in aside
+    }  # fmt: skip
+
+
+def _name(place: Mapping[str, Any]) -> tuple[str, str]:
+    return place.get("attack", ""), place.get("adversary", "")
+
+
+def _find_impossible(rows: Sequence[ResultRow]) -> set[tuple[str, str]]:
+    """Attacks and adversaries of which no row is more than why there is none."""
+    every: dict[tuple[str, str], set[bool]] = {}
+    for r in rows:
+        every.setdefault((r.attack, r.adversary), set()).add(r.status.startswith("not-"))
+    return {key for key, of in every.items() if of == {True}}
 
 
 def _targeted(loaded: Scenario, target: str) -> str:
