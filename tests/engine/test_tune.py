@@ -299,6 +299,7 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
     assert found.fresh.strength == found.strength
     assert found.reason.endswith("confirmed." if holds else "not confirmed.")
     assert len(found.next) == (not holds)
+    assert bool(found.deploy) is holds  # it was to be written in, confirmed or not
     assert all(f"--seeds {2 * len(fresh)}" in line for line in found.next)
 
 

@@ -50,7 +50,8 @@ class Tuned:
         confirmed: whether `fresh` meets the target and the floor; None without it.
         next: where there is no strength, or fresh seeds do not confirm it, what to try, one
             sentence each, with the options to set.
-        deploy: what to write into the scenario for the chosen strength; '' if there is none.
+        deploy: what to write into the scenario for the chosen strength; '' if there is none, or
+            fresh seeds do not confirm it.
         silent: attacks that are not shown to work, whose silence at that strength proves nothing.
     """
 
@@ -159,6 +160,7 @@ def tune(
     more = () if met else (
         f"Set --seeds {2 * len(seeds)}, or a lower --leak.",
     )  # fmt: skip
+    deploy = deploy if met else ""
     return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
 
 
