@@ -114,11 +114,10 @@ def test_the_chance_is_the_power_of_the_test() -> None:
 
 
 def test_the_chance_is_that_of_the_bound_with_chance_in_place_of_a_failing_control() -> None:
-    failing = Leakage((Against("a", 0.6, 0.05, 0.2, 5, floored=(0.04, 0.03)),), "a")
-    assert _chance(failing, 0.05) == _chance(
-        Leakage((Against("a", 0.6, 0.04, 0.03, 5),), "a"), 0.05
-    )
-    never = Leakage((Against("a", 0.4, 0.15, 0.1, 5, floored=(0.05, 0.0)),), "a")
+    failing = Leakage((Against("a", 0.6, 0.05, 0.2, 5, floored=(0.04, 0.03, 1)),), "a")
+    bar, away = stats.t.isf(0.05, 3), 0.04 * np.sqrt(5) / 0.03
+    assert _chance(failing, 0.05) == pytest.approx(stats.nct.sf(bar, 3, away))
+    never = Leakage((Against("a", 0.4, 0.15, 0.1, 5, floored=(0.05, 0.0, 1)),), "a")
     assert _chance(never, 0.05) == 1.0
 
 

@@ -112,10 +112,12 @@ def test_a_control_that_fails_on_one_seed_hides_no_leak() -> None:
     assert found["b"].mean == pytest.approx(1 - np.mean(failing))
     plain, floored = 1 - np.array(failing), 1 - np.maximum(failing, 0.5)
     assert found["b"].bound("upper", 0.05) == pytest.approx(t_interval(plain, 0.95, "upper").high)
-    low = t_interval(floored, 0.95, "lower").low
+    assert found["b"].floored == pytest.approx((floored.mean(), floored.std(ddof=1), 1))
+    error = floored.std(ddof=1) / np.sqrt(5)
+    low = floored.mean() - stats.t.ppf(0.95, 3) * error  # a degree of freedom for the seed
     assert found["b"].bound("lower", 0.05) == pytest.approx(low)
-    assert t_interval(plain, 0.95, "lower").low < 0.22 < 0.25 < point.advantage.lower <= low
-    assert found["b"].p(0.2) == pytest.approx(stats.ttest_1samp(floored, 0.2).pvalue / 2)
+    assert t_interval(plain, 0.95, "lower").low < 0.22 < 0.24 < point.advantage.lower <= low
+    assert found["b"].p(0.2) == pytest.approx(stats.t.sf((floored.mean() - 0.2) / error, 3))
     assert found["b"].p(0.5, -1) == pytest.approx(stats.ttest_1samp(plain, 0.5).pvalue / 2)
 
 
@@ -132,9 +134,9 @@ def test_chance_in_place_of_a_failing_control_accuses_no_more() -> None:
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
 
-@pytest.mark.parametrize(("seeds", "rate"), [(3, 0.05), (5, 0.058)])
+@pytest.mark.parametrize("seeds", [3, 5])
 def test_a_control_that_wavers_about_chance_is_exceeded_no_more_often(
-    seeds: int, rate: float
+    seeds: int,
 ) -> None:
     """Cut off at chance over three seeds, 0.11 of the bounds at 0.05 were above the truth."""
     rng, audits, wrong = np.random.default_rng(5), 400, 0
@@ -144,7 +146,7 @@ def test_a_control_that_wavers_about_chance_is_exceeded_no_more_often(
             record(s, a, controls={"c": {"value": c, "cv": 0.5}}) for s, (a, c) in enumerate(pairs)
         ]
         wrong += (summarise(read_records(rows))[0].advantage.lower or 0.0) > 0.2
-    assert wrong <= stats.binom.ppf(1 - 1e-3, audits, rate)
+    assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.052)
 
 
 def test_one_name_for_all_seeds_strengths_and_defenses() -> None:

@@ -12,9 +12,10 @@ that of the control on the same rows, paired by seed. None is chosen by looking 
 
 The level of chance is always among the controls. More controls never accuse. A control that fails
 on one seed spreads so far that no attack would be shown to exceed it, not even one without error.
-So lower bounds take the level of chance in its place there, from five seeds on
-(:func:`floor_at_chance`): E[a - max(c, chance)] <= E[a - c], and what is above the former is above
-the latter. The figures are cut off on one side, and a t test of few such seeds rejects too often.
+So a lower bound is the larger of two: of the figures as they are, and of those with the level of
+chance where the control is worse than that (:func:`floor_at_chance`). E[a - max(c, chance)] is at
+most E[a - c]. The latter figures are cut off on one side, so that their t test has a degree of
+freedom less for each seed that was changed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,15 @@ LEAST = 0.005
 
 Controls = Mapping[str, Mapping[str, float | None]]
 _MOST_SEEDS = 1000
-_FLOORED_SEEDS = 5
 _APART = 0.01
+
+
+class Spread(NamedTuple):
+    """Mean and standard deviation of advantages, and the degrees of freedom of their t test."""
+
+    mean: float
+    sd: float
+    df: int
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,8 @@ class Against:
         name: of the control.
         control: its mean figure; None where only the advantage is known.
         mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
-        floored: mean and sd with the level of chance where the control is worse than that, on which
-            lower bounds rest; None where it never is, and of fewer than five seeds.
+        floored: mean and sd with the level of chance where the control is worse than that, and on
+            how many seeds it is; None where it never is.
         counts: of exposed people, how many rows each names; else None.
         apart: whether one seed :func:`has_outlier`.
     """
@@ -73,29 +81,37 @@ class Against:
     n: int
     counts: Counts | None = None
     apart: bool = False
-    floored: tuple[float, float | None] | None = None
+    floored: tuple[float, float, int] | None = None
 
-    @property
-    def floor(self) -> tuple[float, float | None]:
-        """Mean and sd on which lower bounds rest."""
-        return self.floored or (self.mean, self.sd)
+    def spreads(self, side: str) -> list[Spread]:
+        """What bounds on a side rest on, each a valid test; empty for one seed."""
+        if self.n < 2 or self.sd is None:
+            return []
+        found = [Spread(self.mean, self.sd, self.n - 1)]
+        if side == "lower" and self.floored is not None:
+            mean, sd, seeds = self.floored
+            found += [Spread(mean, sd, self.n - 1 - seeds)] if seeds < self.n - 1 else []
+        return found
 
     def bound(self, side: str, alpha: float) -> float | None:
         """One-sided t bound of the mean, that of counted rows no nearer than their exact one; None
         for one seed.
         """
-        factor = intervals.t_half_width(self.n, 1 - alpha, "upper")
-        mean, sd = (self.mean, self.sd) if side == "upper" else self.floor
-        if factor is None or sd is None:
+        sign, root = 1 if side == "upper" else -1, math.sqrt(self.n)
+        found = max(
+            (x.mean + sign * float(special.stdtrit(x.df, 1 - alpha)) / root * x.sd
+             for x in self.spreads(side)), default=None,
+        )  # fmt: skip
+        if found is None:
             return None
-        found = mean + (factor if side == "upper" else -factor) * sd
         if self.counts is None:
             return found
         return (max if side == "upper" else min)(found, self.counts.bound(side, alpha))
 
     def over(self, seeds: int) -> Against:
         """The same mean and spread over so many seeds."""
-        return replace(self, n=seeds, counts=self.counts and self.counts.over(seeds))
+        low = self.floored and (*self.floored[:2], math.ceil(self.floored[2] * seeds / self.n))
+        return replace(self, n=seeds, counts=self.counts and self.counts.over(seeds), floored=low)
 
     def detectable(self, alpha: float, power: float) -> float | None:
         """The least mean whose lower bound would be above 0 with chance `power`; None for one seed.
@@ -103,23 +119,26 @@ class Against:
         By t quantiles from the spread: (t[1 - alpha] + t[power]) sd / sqrt(n); of counted rows no
         less than what their exact bound takes.
         """
-        _, sd = self.floor
-        if self.n < 2 or sd is None:
+        root = math.sqrt(self.n)
+        found = min(
+            (float(special.stdtrit(x.df, 1 - alpha) + special.stdtrit(x.df, power)) * x.sd / root
+             + self.mean - x.mean for x in self.spreads("lower")), default=None,
+        )  # fmt: skip
+        if found is None:
             return None
-        factor = special.stdtrit(self.n - 1, 1 - alpha) + special.stdtrit(self.n - 1, power)
-        found = float(factor) * sd / math.sqrt(self.n)
         return found if self.counts is None else max(found, self.counts.detectable(alpha, power))
 
     def p(self, limit: float, sign: int = 1) -> float:
         """One-sided p-value of "the mean is at most `limit`", or at least where `sign` is -1."""
-        mean, sd = self.floor if sign > 0 else (self.mean, self.sd)
-        if self.n < 2 or sd is None:
-            return 1.0
-        gap = sign * (mean - limit)
         exact = 0.0 if self.counts is None else self.counts.p(limit, sign)
-        if sd == 0:
-            return exact if gap > 0 else 1.0
-        found = float(special.stdtr(self.n - 1, -gap * math.sqrt(self.n) / sd))
+        found = 1.0
+        for x in self.spreads("lower" if sign > 0 else "upper"):
+            gap = sign * (x.mean - limit)
+            if x.sd == 0:
+                found = min(found, 0.0 if gap > 0 else 1.0)
+            else:
+                t = -gap * math.sqrt(self.n) / x.sd
+                found = min(found, float(special.stdtr(x.df, t)))
         return max(found, exact)
 
 
@@ -141,7 +160,7 @@ class Leakage:
         every = [
             Against(k, v["control"], v["advantage"], v["sd"], v["seeds"],
                     Counts(**found) if (found := v.get("counts")) else None, bool(v.get("apart")),
-                    (low[0], low[1]) if (low := v.get("floored")) else None)
+                    tuple(low) if (low := v.get("floored")) else None)
             for k, v in (row.get("controls") or {}).items()
         ]  # fmt: skip
         return cls(_ordered(every), str(row["named"])) if every else None
@@ -217,7 +236,7 @@ class Leakage:
             alone = a.over(a.n + more).detectable(alpha, power) if a.n > 1 else None
             if alone is None:
                 return None
-            found.append(alone - (a.floor[0] - self.least.mean))
+            found.append(alone - (a.mean - self.least.mean))
         return max(found)
 
     def seeds_to_detect(self, size: float, alpha: float) -> int | None:
@@ -261,11 +280,10 @@ class Leakage:
 
 def _floor(
     plain: Mapping[int, float], floored: Mapping[int, float]
-) -> tuple[float, float | None] | None:
-    if plain == floored or len(floored) < _FLOORED_SEEDS:
-        return None
+) -> tuple[float, float, int] | None:
+    changed = sum(floored[s] != d for s, d in plain.items())
     mean, sd = intervals.mean_and_sd(list(floored.values()))
-    return None if mean is None else (mean, sd)
+    return (mean, sd, changed) if changed and mean is not None and sd is not None else None
 
 
 def has_outlier(values: NDArray[np.float64]) -> bool:

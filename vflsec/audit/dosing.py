@@ -20,7 +20,7 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from vflsec.audit.controls import Leakage
+from vflsec.audit.controls import Leakage, Spread
 from vflsec.audit.metrics import RANKINGS
 from vflsec.audit.point import Identity, Point
 from vflsec.runtime.grouping import group_by
@@ -91,19 +91,18 @@ def build_curve(points: Iterable[Point], confidence: float = 0.95) -> list[Dose]
 
 def _chance(leak: Leakage, alpha: float) -> float:
     """That the lower bound is above 0, by the noncentral t against each control."""
-    chances = []
-    for a in leak.against:
-        mean, sd = a.floor
-        if not sd:
-            chances.append(float(mean > 0))
-            continue
-        from scipy import stats
+    return min(max(_chance_of(x, a.n, alpha) for x in a.spreads("lower")) for a in leak.against)
 
-        bar, away = stats.t.isf(alpha, a.n - 1), mean * math.sqrt(a.n) / sd
-        with np.errstate(all="ignore"):  # scipy 1.12 warns where its value is right
-            sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, a.n - 1, away))
-        chances.append(float(away > 0) if math.isnan(sure) else sure)
-    return min(chances)
+
+def _chance_of(x: Spread, n: int, alpha: float) -> float:
+    if not x.sd:
+        return float(x.mean > 0)
+    from scipy import stats
+
+    bar, away = stats.t.isf(alpha, x.df), x.mean * math.sqrt(n) / x.sd
+    with np.errstate(all="ignore"):  # scipy 1.12 warns where its value is right
+        sure = math.nan if abs(away) > 30 else float(stats.nct.sf(bar, x.df, away))
+    return float(away > 0) if math.isnan(sure) else sure
 
 
 def find_least_dose(doses: Iterable[Dose]) -> dict[Identity, float | None]:
