@@ -426,7 +426,7 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float
     """What is open, and what would decide it."""
     named = lead.leak.ahead
     if more is None and lead.value <= lead.most < lead.sign * named.mean:
-        cure = f"against {named.name} it is {named.mean:.3f}: {_better(lead, gate)}"
+        cure = f"against the baseline '{named.name}' it is {named.mean:.3f}: {_better(lead, gate)}"
     else:
         cure = format_seeds(more) + ("" if more is None else _rows_instead(lead, level))
     text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
