@@ -236,7 +236,7 @@ def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:
     ]
     found = one(pair, Gate(max=0.05))
     assert (found.verdict, found.attack) == ("FAIL", "a0")
-    assert "and 1 more" in found.reason
+    assert "1 more attack" in found.reason
 
 
 def test_every_deployed_point_is_judged_by_itself() -> None:

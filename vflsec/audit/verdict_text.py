@@ -152,7 +152,7 @@ def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
 def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     """What is beyond the threshold, and how surely."""
     others = len({c.name for c in beyond}) - 1
-    rest = f", and {others} more" if others else ""
+    rest = f", as is that of {others} more attack{'s' if others > 1 else ''}" if others else ""
     where = "above" if gate.max is not None else "below"
     if lead.point.of_label in QUESTIONS and gate.metric == "advantage":
         rest += f": reveals whether a value is {format_question(lead.point.of_label)}"
