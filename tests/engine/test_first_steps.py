@@ -155,14 +155,14 @@ def test_a_table_in_place_of_a_scenario_is_called_one(
 def test_a_row_number_of_an_export_is_doubted(
     tables: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """pandas writes its index into Parquet; it was a feature without a word, and so is any id."""
-    shop = pd.read_csv("shop.csv").assign(__index_level_0__=range(500, 620), half=0.5)
+    """pandas writes an index with a name into Parquet as a column; it was a feature, as any id."""
+    shop = pd.read_csv("shop.csv").assign(row=range(500, 620), half=0.5)
     shop.assign(some=[*range(119), 118]).to_parquet("shop.parquet")
     code, out, _ = run(capsys, "init", "bank.csv", "shop.parquet", "--label", "late this month")
     assert code == 0
     said = "another whole number in every row: an id?"
     assert out.count(said) == 1
-    assert f"__index_level_0__: {said} Leave it out with drop." in " ".join(out.split())
+    assert f"row: {said} Leave it out with drop." in " ".join(out.split())
 
 
 def test_a_new_attack_outside_of_a_package_can_be_registered_as_it_is_told(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
 
@@ -219,6 +220,8 @@ def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
     labels = tune(path, "iso", out=tmp_path / "labels", target="label", **how)
     assert labels.strength == 1
     assert max(t.leak_high for t in labels.trials if t.strength) < 0.1
+    made = pd.read_parquet(tmp_path / "labels" / "results.parquet")
+    assert set(made.target) - {""} == {"label"}  # the others are not even run
     with pytest.raises(ConfigError, match="tune: target must be one of '\\*', 'feature', 'label'"):
         tune(path, "iso", out=tmp_path / "none", target="lable", **how)
 

@@ -229,6 +229,12 @@ class _Search:
         if self.loaded.root.gate and not gates and where == self.folder:
             gates = [_ANY]  # without a gate no planted leak runs, which shows that attacks work
         overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
+        if self.target != "*":
+            asked = [
+                a.model_dump(exclude_unset=True) for a in self.loaded.root.attack
+                if _target_of(a.name) == self.target
+            ]  # fmt: skip
+            overrides.append(f"attack=[{', '.join(map(_inline, asked))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         how = {**self.how, **how}
         audit = run_audit(scenario, where, progress=self.progress(), **how)
@@ -320,11 +326,15 @@ def _targeted(loaded: Scenario, target: str) -> str:
     Raises:
         ConfigError: no attack has it.
     """
-    kinds: list[Any] = [registry.attacks.get(a.name) for a in loaded.root.attack]
-    found = {str(kind.target) for kind in kinds}
+    found = {_target_of(a.name) for a in loaded.root.attack}
     if target != "*":
         check.one_of("tune: target", target, ["*", *sorted(found)])
     return target
+
+
+def _target_of(attack: str) -> str:
+    kind: Any = registry.attacks.get(attack)
+    return str(kind.target)
 
 
 def _on(rows: Sequence[ResultRow], target: str) -> list[ResultRow]:
