@@ -38,7 +38,7 @@ TABLES: dict[str, World] = {
 }
 """Real tables first."""
 _MANY = ("covtype_20k", "two_views (drawn)")
-_TWO = (("jpl", ""), ("splitnn", "select_by"))
+_TWO = (("jpl", ""), ("scorecard", ""), ("splitnn", "select_by"))
 """Tables of more than two classes, and algorithms and knobs that take two."""
 
 _LOCAL: dict[str, Any] = {
@@ -47,7 +47,8 @@ _LOCAL: dict[str, Any] = {
     "active_labels": "clusters",
 }  # fmt: skip
 _SSL: dict[str, Any] = {
-    "sizes": "paper", "lr": 0.03, "schedule": "cosine", "pretrain_iterations": 10, "ssl": "byol",
+    "sizes": "paper", "embedding": 4, "lr": 0.03, "schedule": "cosine", "pretrain_iterations": 10,
+    "ssl": "byol",
 }  # fmt: skip
 _PAIRED: dict[str, Any] = {"pooling": "concat", "gamma": 1.0}
 
@@ -89,8 +90,15 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedcssl": {k: v for k, v in _SSL.items() if k != "ssl"},  # a party's own, of which it has none
     "fedgssl": _SSL | _PAIRED,
     "fedhssl": _SSL | _PAIRED,
-    "secureboost": {},
-    "vertical_glm": {},
+    "ushaped": {"top": [64, 32], "lr": 3e-3},
+    "secureboost": {
+        "trees": 30, "depth": 5, "rate": 0.1, "l2": 1.0, "bins": 64, "min_rows": 20,
+        "base": "prior",
+    },
+    "vertical_glm": {
+        "epochs": 60, "batch_size": 0, "rate": 0.05, "l2": 0.001, "derivative": "exact",
+    },
+    "scorecard": {"bins": 20, "min_iv": 0.0},
     "pooled_logistic": {},  # references, which see the same labels and all columns
     "pooled_boosting": {},
 }  # fmt: skip
