@@ -187,9 +187,9 @@ BESIDE = {**SCENARIO, "attack": [*SCENARIO["attack"], {"name": "spectral", "know
 DIRECTION, SPECTRAL = (registry.attacks.get(n) for n in ("direction", "spectral"))
 NO_ROOM: dict[str, Sequence[tuple[Any, str]]] = {
     "for an attack": [(DIRECTION, "infer"), (DIRECTION, "infer_many")],
-    "for its controls": [(controls, "learners")],
-    "for itself before training": [(attack, "untrained")],
-    "for scoring": [(cohort, "scored")],
+    "for its controls": [(controls, "fit_learners")],
+    "for itself before training": [(attack, "guess_untrained")],
+    "for scoring": [(cohort, "score_answer")],
 }
 
 
