@@ -14,12 +14,10 @@ is better is changed.
 
 from __future__ import annotations
 
-import argparse
-import time
-
 import pandas as pd
 from defaults_of.page import page
 from defaults_of.trials import ALGORITHMS, TABLES, Trial, trials
+from kept_figures import Kept, make_parser
 from seeds.run import ROOT, folder, section, train
 
 from vflsec.errors import VflsecError
@@ -29,24 +27,19 @@ FIELDS = ("table", "algorithm", "setting", "seed", "metric", "value", "seconds")
 
 def main() -> None:
     """Run what is missing and write the figures and the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", default="")
+    parser = make_parser(__doc__)
     parser.add_argument("--algorithm", choices=ALGORITHMS, action="append")
     parser.add_argument("--knob", default="")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--only-page", action="store_true")
     args = parser.parse_args()
     out = ROOT / "docs" / "evidence"
-    kept = out / "defaults.csv"
-    found = pd.read_csv(kept, keep_default_na=False) if kept.exists() else pd.DataFrame()
-    for trial in [] if args.only_page else trials(args.data, args.algorithm, args.knob):
-        done = set() if found.empty else set(_of(found, trial).seed)
-        seeds = [s for s in range(args.seeds) if s not in done]
-        if seeds and time.process_time() < 60 * args.minutes:
-            found = pd.concat([found, run(trial, seeds)], ignore_index=True)
-            found.to_csv(kept, index=False, lineterminator="\n")
-    out.joinpath("defaults.md").write_text(page(found), encoding="utf-8")
+    kept = Kept(out / "defaults.csv", FIELDS)
+    if not args.only_page:
+        some = trials(args.data, args.algorithm, args.knob)
+        kept.fill(
+            some, range(args.seeds), args.minutes, lambda found, t: _of(found, t).seed, run
+        )  # fmt: skip
+    out.joinpath("defaults.md").write_text(page(kept.read()), encoding="utf-8")
 
 
 def _of(found: pd.DataFrame, trial: Trial) -> pd.DataFrame:

@@ -10,8 +10,6 @@ are used, and ``--only-page`` writes the page of what there is.
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -19,15 +17,15 @@ import pandas as pd
 from defaults_of.trials import TABLES as TRIED
 from defaults_of.trials import cut
 from evidence_pages import opening, table
+from kept_figures import Kept, make_parser
 from seeds.claims import World
 from seeds.run import ROOT, folder, section, train
 
 from vflsec.audit.intervals import t_interval
-from vflsec.runtime.atomic_files import write_atomic
 
 PAGE = ROOT / "docs" / "evidence" / "at_defaults.md"
-KEPT = PAGE.with_suffix(".csv")
-FIELDS = ["table", "short", "system", "seed", "metric", "value", "seconds"]
+FIELDS = ("table", "short", "system", "seed", "metric", "value", "seconds")
+KEPT = Kept(PAGE.with_suffix(".csv"), FIELDS)
 SEEDS = range(5)
 
 TABLES: dict[str, World] = {
@@ -93,20 +91,13 @@ METHOD = (
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", default="")
+    parser = make_parser(__doc__)
     parser.add_argument("--system", choices=SYSTEMS, action="append")
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--only-page", action="store_true")
     args = parser.parse_args()
-    for name, short, system in [] if args.only_page else trials():
-        if args.data in name and system in (args.system or SYSTEMS):
-            seeds = sorted(set(SEEDS) - set(values(read(), name, short, system).index))
-            if seeds and time.process_time() < 60 * args.minutes:
-                made = run(name, short, system, seeds)
-                whole = pd.concat([read(), made])
-                write_atomic(KEPT, lambda path, w=whole: w.to_csv(path, index=False))
-    PAGE.write_text(page(read()), encoding="utf-8")
+    if not args.only_page:
+        some = [t for t in trials() if args.data in t[0] and t[2] in (args.system or SYSTEMS)]
+        KEPT.fill(some, SEEDS, args.minutes, lambda found, t: values(found, *t).index, run)
+    PAGE.write_text(page(KEPT.read()), encoding="utf-8")
 
 
 def trials() -> Iterator[tuple[str, str, str]]:
@@ -118,18 +109,14 @@ def trials() -> Iterator[tuple[str, str, str]]:
                 yield name, short, system
 
 
-def read() -> pd.DataFrame:
-    """The figures by seed, :data:`FIELDS`."""
-    return pd.read_csv(KEPT) if KEPT.exists() else pd.DataFrame(columns=FIELDS)
-
-
-def run(name: str, short: str, system: str, seeds: list[int]) -> pd.DataFrame:
+def run(trial: tuple[str, str, str], seeds: list[int]) -> pd.DataFrame:
     """The main task on test rows by seed."""
+    name, short, system = trial
     algorithm, params = SYSTEMS[system]
     at = ROOT / "build" / "evidence" / "at_defaults" / folder(f"{name} {short} {system} {seeds}")
     data = section(TABLES[name]) | SHORT[short]
     made = train(data, {"name": algorithm, **params}, seeds, at, split="test")
-    return made.assign(table=name, short=short, system=system)[FIELDS].round(5)
+    return made.assign(table=name, short=short, system=system)[[*FIELDS]].round(5)
 
 
 def values(found: pd.DataFrame, name: str, short: str, system: str) -> pd.Series:

@@ -12,9 +12,7 @@ which, ``--minutes M`` stops before a trial once M minutes of processor time are
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +22,16 @@ from typing import Any, NamedTuple
 import pandas as pd
 from evidence_pages import opening
 from evidence_pages import table as lay_table
+from kept_figures import Kept, make_parser
 from seeds.run import DATA, ROOT, folder, train
 
 from vflsec.audit.intervals import t_interval
-from vflsec.runtime.atomic_files import write_atomic
 
 PAGE = ROOT / "docs" / "evidence" / "when_it_helps.md"
-KEPT, FIGURE = PAGE.with_suffix(".csv"), PAGE.with_suffix(".svg")
+FIGURE = PAGE.with_suffix(".svg")
 CELL = ["table", "share", "aligned", "labels"]
-FIELDS = [*CELL, "algorithm", "seed", "metric", "value", "seconds"]
+FIELDS = (*CELL, "algorithm", "seed", "metric", "value", "seconds")
+KEPT = Kept(PAGE.with_suffix(".csv"), FIELDS)
 SEEDS = range(5)
 SHARES, ALIGNED, LABELS = (0.1, 0.3, 0.6), (200, 500, 1500), (100, 300)
 ALL = 0
@@ -120,28 +119,18 @@ def cells(data: str = "") -> Iterator[tuple[Cell, str]]:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", default="")
+    parser = make_parser(__doc__)
     parser.add_argument("--algorithm", choices=ALGORITHMS, action="append")
-    parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--only-page", action="store_true")
     args = parser.parse_args()
-    for cell, name in [] if args.only_page else cells(args.data):
-        if args.algorithm and name not in args.algorithm:
-            continue
-        seeds = sorted(set(SEEDS) - set(values(read(), cell, name).index))
-        if seeds and time.process_time() < 60 * args.minutes:
-            made = run(cell, name, seeds)
-            whole = pd.concat([read(), made])
-            write_atomic(KEPT, lambda path, w=whole: w.to_csv(path, index=False))
-    found = read()
+    if not args.only_page:
+        some = [t for t in cells(args.data) if t[1] in (args.algorithm or ALGORITHMS)]
+        KEPT.fill(
+            some, SEEDS, args.minutes, lambda found, t: values(found, *t).index,
+            lambda t, seeds: run(*t, seeds),
+        )  # fmt: skip
+    found = KEPT.read()
     PAGE.write_text(page(found), encoding="utf-8")
     draw(found)
-
-
-def read() -> pd.DataFrame:
-    """The figures by seed, :data:`FIELDS`."""
-    return pd.read_csv(KEPT) if KEPT.exists() else pd.DataFrame(columns=FIELDS)
 
 
 def section(cell: Cell) -> dict[str, Any]:
@@ -167,7 +156,7 @@ def run(cell: Cell, name: str, seeds: Sequence[int]) -> pd.DataFrame:
     at = "_".join(folder(str(x)) for x in (*cell, name, *seeds))
     to = ROOT / "build" / "evidence" / "when_it_helps" / at
     some = train(section(cell), {"name": algorithm, **params}, seeds, to, split="test")
-    return some.assign(**cell._asdict(), algorithm=name)[FIELDS].round(5)
+    return some.assign(**cell._asdict(), algorithm=name)[[*FIELDS]].round(5)
 
 
 def values(found: pd.DataFrame, cell: Cell, name: str) -> pd.Series:

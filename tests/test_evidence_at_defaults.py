@@ -46,4 +46,4 @@ def test_what_is_run_is_what_the_pairs_need_and_what_a_table_allows(script: Any)
 
 
 def test_the_page_is_that_of_the_stored_figures(script: Any) -> None:
-    assert script.PAGE.read_text(encoding="utf-8") == script.page(script.read())
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(script.KEPT.read())

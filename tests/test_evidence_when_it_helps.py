@@ -59,4 +59,4 @@ def test_what_is_run_is_what_the_maps_need(script: Any) -> None:
 
 
 def test_the_page_is_that_of_the_stored_figures(script: Any) -> None:
-    assert script.PAGE.read_text(encoding="utf-8") == script.page(script.read())
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(script.KEPT.read())
