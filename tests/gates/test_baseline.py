@@ -473,9 +473,10 @@ def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path)
     path.write_text(json.dumps(low | {"points": low["points"] + high["points"]}))
     with pytest.raises(ConfigError, match="a point is malformed"):
         read_baseline(path)
-    path.write_text(json.dumps(low | {"points": [low["points"][0] | {"strength": "1"}]}))
-    with pytest.raises(ConfigError, match="a point is malformed"):
-        read_baseline(path)
+    for wrong in ({"strength": "1"}, {"validated": "no"}):
+        path.write_text(json.dumps(low | {"points": [low["points"][0] | wrong]}))
+        with pytest.raises(ConfigError, match="a point is malformed"):
+            read_baseline(path)
 
 
 def test_a_baseline_of_two_seeds_passes_nothing(tmp_path: Path) -> None:

@@ -231,8 +231,7 @@ def read_baseline(path: Path) -> Baseline:
         if len(dict(points)) < len(points):
             raise ValueError  # of a file merged by hand the last of two would count
         data = {str(k): str(v) for k, v in found["data"].items()}
-        shown = [p["validated"] for p in found["points"]]
-        silent = [key for (key, _), works in zip(points, shown, strict=True) if works is False]
+        silent = [key for (key, _), p in zip(points, found["points"]) if not p["validated"]]
         return Baseline(dict(points), data, silent)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _refuse(path, "a point is malformed", _ADVICE) from None
@@ -256,6 +255,8 @@ def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]
     if any(isinstance(p[k], str | bool) for k in ("strength", "known_rows")):
         raise ValueError
     if not all(isinstance(p[k], str) for k in ("grants", "attack_key")):
+        raise ValueError
+    if not isinstance(p["validated"], bool):
         raise ValueError
     return Key(**{k: p[k] for k in _WRITTEN}), of
 

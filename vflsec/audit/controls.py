@@ -337,6 +337,8 @@ def floor_at_chance(gained: Paired, own: Paired) -> tuple[Paired, Paired]:
     """
     least, level = gained.get(CHANCE, {}), own.get(CHANCE, {})
     worse = {k: {s for s, d in of.items() if d > least.get(s, d)} for k, of in gained.items()}
+    if not any(worse.values()):
+        return gained, own
     return (
         {k: of | {s: least[s] for s in worse[k]} for k, of in gained.items()},
         {k: of | {s: level[s] for s in worse[k]} for k, of in own.items()},

@@ -334,7 +334,8 @@ class _Summary:
         ok = [r for r in rows if r.status == "ok"]
         gained, own = read_advantages(ok)
         shares = ctl.as_shares(gained, own, most)
-        floored = ctl.as_shares(*ctl.floor_at_chance(gained, own), most)
+        low, low_own = ctl.floor_at_chance(gained, own)
+        floored = shares if low is gained else ctl.as_shares(low, low_own, most)
         leak = self._leakage(ok, shares, own, floored)
         if leak is None:
             return None
