@@ -26,7 +26,7 @@ def count_wrong(draw: Draw, mean: float, sd: float, n: int) -> dict[float, int]:
         control, attack = np.clip(mean + sd * draw(rng, n), 0, 1), rng.normal(0.75, 0.01, n)
         own = {"c": dict(enumerate(control)), CHANCE: dict.fromkeys(range(n), 0.5)}
         gained = {k: {s: attack[s] - x for s, x in of.items()} for k, of in own.items()}
-        leak = Leakage.between(gained, own, "c", floor_at_chance(gained, own)[0])
+        leak = Leakage.between(gained, own, "c", floor_at_chance(gained))
         assert leak is not None
         for alpha in ALPHAS:
             low = next(a for a in leak.against if a.name == "c").bound("lower", alpha)

@@ -329,20 +329,14 @@ def find_worst(gained: Mapping[str, Mapping[int, float]]) -> float | None:
     return max((min(of[s] for of in gained.values() if s in of) for s in seeds), default=None)
 
 
-def floor_at_chance(gained: Paired, own: Paired) -> tuple[Paired, Paired]:
-    """Advantages and figures with the level of chance where a control is worse than that.
+def floor_at_chance(gained: Paired) -> Paired:
+    """Advantages by control and seed, over the level of chance where a control is worse than that.
 
     Args:
-        gained, own: advantages and figures by control and seed.
+        gained: advantages by control and seed.
     """
-    least, level = gained.get(CHANCE, {}), own.get(CHANCE, {})
-    worse = {k: {s for s, d in of.items() if d > least.get(s, d)} for k, of in gained.items()}
-    if not any(worse.values()):
-        return gained, own
-    return (
-        {k: of | {s: least[s] for s in worse[k]} for k, of in gained.items()},
-        {k: of | {s: level[s] for s in worse[k]} for k, of in own.items()},
-    )
+    least = gained.get(CHANCE, {})
+    return {k: {s: min(d, least.get(s, d)) for s, d in of.items()} for k, of in gained.items()}
 
 
 def as_shares(gained: Paired, own: Paired, most: float) -> Paired:

@@ -334,9 +334,7 @@ class _Summary:
         ok = [r for r in rows if r.status == "ok"]
         gained, own = read_advantages(ok)
         shares = ctl.as_shares(gained, own, most)
-        low, low_own = ctl.floor_at_chance(gained, own)
-        floored = shares if low is gained else ctl.as_shares(low, low_own, most)
-        leak = self._leakage(ok, shares, own, floored)
+        leak = self._leakage(ok, shares, own)
         if leak is None:
             return None
         return replace(
@@ -351,7 +349,7 @@ class _Summary:
         ok = [r for r in rows if r.status == "ok"]
         values = _by_seed(ok, "value")
         gained, own = read_advantages(ok) if at.attack else ({}, {})
-        leak = self._leakage(ok, gained, own, ctl.floor_at_chance(gained, own)[0])
+        leak = self._leakage(ok, gained, own, ctl.floor_at_chance(gained))
         first = rows[0]
         flipped = _flip(ok, values) if at.attack else {}
         ahead = own[leak.ahead.name] if leak else {}
@@ -384,7 +382,7 @@ class _Summary:
         )
 
     def _leakage(
-        self, ok: Sequence[ResultRow], gained: Paired, own: Paired, floored: Paired
+        self, ok: Sequence[ResultRow], gained: Paired, own: Paired, floored: Paired | None = None
     ) -> Leakage | None:
         """Over all controls, with the one that was named beforehand if it is among them."""
         if not gained:
