@@ -53,6 +53,17 @@ def test_alive_on_own_data_or_in_the_positive_control() -> None:
     assert first(rows(0.3, defense="iso", strength=0.0))
 
 
+def test_what_cannot_be_made_is_not_silent() -> None:
+    """A gate sets it aside and passes, and a search said that no gate passes beside it."""
+    gone = [r | {"status": s} for s in ("not-applicable", "not-observable", "error")
+            for r in rows(0.0, attack=s)]  # fmt: skip
+    half = [r | {"status": "ok" if r["seed"] else "not-applicable"} for r in rows(0, attack="half")]
+    found = told(shown([*rows(0.3), *gone, *half]))
+    assert {k: v.validated for k, v in found.items()} == {
+        "direction": True, "error": False, "half": False,
+    }  # fmt: skip
+
+
 def test_alive_is_told_of_one_place_and_never_pooled() -> None:
     """An attack alive on one algorithm, data set, adversary or budget passes no gate elsewhere."""
     gate = Gate(max=0.05)

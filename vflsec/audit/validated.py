@@ -90,6 +90,10 @@ def find_validated(
             told, labels count as classes.
         planted_as: {section: the attack's name on the positive control}, where its settings name a
             column that is not there.
+
+    Returns:
+        a validation for each place; none where the attack could not be made, for there nothing is
+        silent.
     """
     if control is not None:
         confidence = 1 - (1 - confidence) / 2
@@ -103,7 +107,8 @@ def find_validated(
     shown = _measured(own, Evidence.UNDEFENDED, lambda p: p.place)
     planted = _measured(control or (), Evidence.POSITIVE_CONTROL, lambda p: role(p.place))
     seen: dict[Place, list[_Looks]] = {}
-    for place in dict.fromkeys(p.place for p in own if p.attack):
+    made = (p.place for p in own if p.attack and not p.status.startswith("not-"))
+    for place in dict.fromkeys(made):
         mine = role(place)
         of = (shown.get(place), planted.get(mine) or planted.get((*mine[:-1], None)))
         seen[place] = [looks for looks in of if looks is not None]
