@@ -217,8 +217,9 @@ class Audit(_Section):
     """What trains the AUC that relative improvement is over, as reports name it: `fpd`."""
     dtype: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     """Precision of training; `tf32` and `bf16` keep float32 and round factors of products."""
-    positive_control: bool = True
-    """Whether gates also train on a planted leak, to show that each attack is alive."""
+    positive_control: bool | Literal["always"] = True
+    """Whether gates also train on a planted leak, to show that attacks work; `always`: without a
+    gate, too."""
     attacker: Literal["default", "strong"] = "default"
     """`strong` also searches each attack's settings on drawn worlds of the same shape."""
     canaries: bool = True

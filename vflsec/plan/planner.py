@@ -178,7 +178,8 @@ class _Planner:
         for info in infos:
             yield from self._references(info, seeds)
         self._canaries()
-        if self.root.audit.positive_control and self.root.gate and self.root.attack:
+        planted = self.root.audit.positive_control
+        if planted and (self.root.gate or planted == "always") and self.root.attack:
             kinds: dict[tuple[Any, ...], DataInfo] = {}
             for info in infos:
                 kinds.setdefault((info.label.name, info.labels), info)
