@@ -52,6 +52,9 @@ class IdLmid(Policy):
         found: NDArray[np.bool_] = np.maximum(inside, outside) <= xi + 1e-12
         return found
 
+    def treats_in(self, profile: str) -> frozenset[str]:
+        return find_hidden(self.treats, profile)
+
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts))
 
@@ -66,9 +69,18 @@ def measure_divergence(counts: NDArray[np.float64], prior: NDArray[np.float64]) 
     return found
 
 
+OPEN = ("fate-2", "xgboost-open")
+"""Profiles that show every party the node of every row, whoever split it."""
+
+
+def find_hidden(treats: frozenset[str], profile: str) -> frozenset[str]:
+    """What a policy of row sets treats, without row sets where a profile shows them anyway."""
+    return treats - {"partition"} if profile in OPEN else treats
+
+
 def find_open_nodes(facts: RunFacts) -> str:
     """That a profile hides no node, in words; or ''."""
-    if facts.profile not in ("fate-2", "xgboost-open"):
+    if facts.profile not in OPEN:
         return ""
     return f"the profile {facts.profile} shows every party the node of every row"
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.defenses.id_lmid import describe_view
+from vflsec.defenses.id_lmid import describe_view, find_hidden
 from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, registry
 
 ALIASES = ("k_anonymity", "min_rows_shown")
@@ -54,6 +54,9 @@ class KAnonymous(Policy):
         self, values: NDArray[np.float64], rng: np.random.Generator, own: Own
     ) -> NDArray[np.float64]:
         return merge_bins(values, float(own.strength[own.context["replica"]]))
+
+    def treats_in(self, profile: str) -> frozenset[str]:
+        return find_hidden(self.treats, profile)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts))

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.defenses.id_lmid import describe_view
+from vflsec.defenses.id_lmid import describe_view, find_hidden
 from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, check, registry
 
 ALIASES = ("purity_threshold",)
@@ -53,6 +53,9 @@ class PurityLimit(Policy):
         purity = sets.counts.max(axis=-1) / np.maximum(sets.sizes, 1e-300)
         found: NDArray[np.bool_] = (purity <= most + 1e-12) & (sets.sizes >= self.rows)
         return found
+
+    def treats_in(self, profile: str) -> frozenset[str]:
+        return find_hidden(self.treats, profile)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts))

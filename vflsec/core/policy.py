@@ -336,6 +336,12 @@ class Policy:
         """Kinds of messages that it covers, or decides on by a hook of trees or regressions."""
         return self.covers | {kind for hook, kind in _TREATED.items() if self.overrides(hook)}
 
+    def treats_in(self, profile: str) -> frozenset[str]:
+        """Those of `treats` that a profile of trees does not show all the same; '' where none is
+        followed.
+        """
+        return self.treats
+
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""
         return x
