@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,26 @@ from typing import Any
 import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
+from engine_fakes import source
 
 from vflsec.audit.gate import Gate, Origin, Rule, Verdict
 from vflsec.audit.leakage import read_records
-from vflsec.audit.pareto_front import Trial, pareto, trials
+from vflsec.audit.pareto_front import Judged, Trial, pareto, trials
 from vflsec.cli.main import main
 from vflsec.engine import run as engine
 from vflsec.engine import tune_search as module
-from vflsec.engine.tune_advice import list_remedies, list_treating
-from vflsec.engine.tune_search import tune
+from vflsec.engine.tune_advice import (
+    Remedy,
+    RemedyKind,
+    Surroundings,
+    list_remedies,
+    list_treating,
+)
+from vflsec.engine.tune_search import Tuned, Unasked, tune
 from vflsec.errors import ConfigError
+from vflsec.plan.planner import make_plan
+from vflsec.plugins import registry
+from vflsec.trees.profiles import PROFILES
 
 
 def trial(strength: float, leak: float, drop: float, width: float = 0.02) -> Trial:
@@ -42,7 +53,6 @@ def faked(
     patch.setattr(module, "run_audit", audit)
     for name in ("read_rows", "trials"):
         patch.setattr(module, name, lambda found: found)
-    patch.setattr(module, "_find_impossible", lambda found: ())
     return asked
 
 
@@ -83,60 +93,87 @@ def test_says_why_there_is_none() -> None:
 READS = {"a": {"gradient"}}
 
 
-def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[str]:
-    how = {"seeds": 5, "rounds": 4, "reads": READS} | how
-    return list(list_remedies(defense, found, 0.05, 0.03, **how))
+def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[Remedy]:
+    known = {"reads": READS, "treating": list_treating()}
+    around = Surroundings(**known | {k: v for k, v in how.items() if k != "seeds"})
+    seeds = how.get("seeds", 5)
+    return list(list_remedies(defense, found, 0.05, 0.03, seeds=seeds, rounds=4, around=around))
+
+
+def advised(found: list[Trial], defense: str = "iso", **how: Any) -> dict[RemedyKind, list[str]]:
+    """Options by the kind of remedy, in the order in which they are advised."""
+    return {r.kind: list(r.options) for r in next_of(found, defense, **how)}
 
 
 def test_what_to_try_where_nothing_stops_the_leak() -> None:
-    weak = next_of([trial(0, 0.4, 0), trial(1, 0.3, 0.0), trial(8, 0.2, 0.005)])
-    assert weak[0] == (
-        "The bound still falls at the strongest, which costs at most 0.025 of utility: --high 80."
-    )
-    assert weak[1] == (
-        "For a loss of at most 0.03 of utility the lowest bound is +0.220 (a) at strength 8: "
-        "raise --leak."
-    )
-    assert weak[2].startswith("a reads gradient messages, treated also by: ")
-    assert "--defense compression --defense discrete" in weak[2]
-    assert "iso" not in weak[2]
-    assert len(weak) == 3
+    weak = advised([trial(0, 0.4, 0), trial(1, 0.3, 0.0), trial(8, 0.2, 0.005)])
+    others = weak.pop(RemedyKind.OTHER_DEFENSES)
+    assert list(weak.items()) == [
+        (RemedyKind.STRONGER, ["--high", "80"]), (RemedyKind.LOOSER, ["--leak", "0.22"]),
+    ]  # fmt: skip
+    assert others[:4] == ["--defense", "compression", "--defense", "discrete"]
+    assert others[::2] == ["--defense"] * 6
+    assert "iso" not in others
     share = [trial(0, 0.4, 0), trial(0.1, 0.3, 0.0), trial(0.5, 0.2, 0.005)]
-    assert not any("--high" in line for line in next_of(share, "mixup"))
-    flat = next_of([trial(0, 0.4, 0), trial(1, 0.5, 0.1), trial(8, 0.6, 0.2)])
-    assert "+0.420 (a) undefended" in flat[0]
-    assert not any("--high" in line for line in flat)
+    assert RemedyKind.STRONGER not in advised(share, "mixup")
+    flat = advised([trial(0, 0.4, 0), trial(1, 0.5, 0.1), trial(8, 0.6, 0.2)])
+    assert flat[RemedyKind.LOOSER] == []  # no strength is better than none
+    assert RemedyKind.STRONGER not in flat
 
 
 def test_what_to_try_where_it_costs_too_much() -> None:
     dear = [trial(0, 0.4, 0), trial(1, 0.2, 0.001), trial(8, 0.0, 0.2), trial(64, 0.0, 0.3)]
-    lines = next_of(dear)
-    assert lines[0] == ("None was tried between strengths 1 and 8: --rounds 7.")
-    assert "lowest bound is +0.220 (a) at strength 1:" in lines[1]
-    between = next_of([*dear[:2], trial(4, 0.1, 0.1), *dear[2:]])
-    assert not any("--rounds" in line for line in between)  # 4 was tried, and 4 to 8 costs more
-    strong = next_of([trial(0, 0.4, 0), trial(1, 0.0, 0.2), trial(8, 0.0, 0.3)])
-    assert strong[0].endswith("--low 0.1.")
+    found = advised(dear)
+    assert next(iter(found)) == RemedyKind.BETWEEN
+    assert found[RemedyKind.BETWEEN] == ["--rounds", "7"]
+    assert RemedyKind.LOOSER in advised([dear[0], dear[1]])
+    assert RemedyKind.BETWEEN not in advised([*dear[:2], trial(4, 0.1, 0.1), *dear[2:]])
+    strong = advised([trial(0, 0.4, 0), trial(1, 0.0, 0.2), trial(8, 0.0, 0.3)])
+    assert next(iter(strong.items())) == (RemedyKind.WEAKER, ["--low", "0.1"])
 
 
 def test_what_to_try_where_only_the_bounds_are_beyond() -> None:
     """And not where the bound is that of an answer turned round: more seeds do not narrow that."""
     near = [trial(0, 0.4, 0), trial(8, 0.04, 0.02)]
-    line = next_of(near)[0]
-    assert line.startswith("At strength 8 the means are within both limits (advantage +0.040, loss")
-    assert line.endswith("the bounds are not: --seeds 10.")
+    assert next(iter(advised(near).items())) == (RemedyKind.MORE_SEEDS, ["--seeds", "10"])
+    assert advised(near, seeds=2)[RemedyKind.MORE_SEEDS] == ["--seeds", "5"]
     turned = [near[0], replace(near[1], turned=True)]
-    assert not any("--seeds" in line for line in next_of(turned))
+    assert RemedyKind.MORE_SEEDS not in advised(turned)
 
 
 def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> None:
     found = [trial(0, 0.4, 0), trial(8, 0.4, 0.0)]
-    lines = next_of(found, "embedding_noise")
-    assert "a reads gradient messages, embedding_noise treats embedding." in lines
-    assert "--defense iso" in lines[-1]
+    other = advised(found, "embedding_noise")
+    assert other[RemedyKind.OTHER_MESSAGES] == []
+    assert "iso" in other[RemedyKind.OTHER_DEFENSES]
     alone = next_of(found, "embedding_noise", reads={"a": {"embedding"}})
-    assert alone[-1] == "No other defense treats embedding messages."
-    assert not any("messages" in line for line in next_of(found, reads={}))
+    assert alone[-1].kind == RemedyKind.NO_OTHER_DEFENSE
+    assert alone[-1].other == ("list", "defenses")
+    about = {RemedyKind.OTHER_MESSAGES, RemedyKind.OTHER_DEFENSES, RemedyKind.NO_OTHER_DEFENSE}
+    assert not about & {*advised(found, reads={})}
+    assert about & {*advised(found, accepts=lambda _: False)} == {RemedyKind.NO_OTHER_DEFENSE}
+
+
+def judged(high: float, value: float = 0.0, *, metric: str = "exposed", limit: float = 0.01):
+    verdict, rule = ("PASS", Rule.WITHIN) if high <= limit else ("INCONCLUSIVE", Rule.UNDECIDED)
+    return Judged("g", metric, verdict, rule, value, high, limit, "")
+
+
+def test_exposed_people_are_searched_for_too() -> None:
+    """An average passes earlier than the people at the end of a ranking."""
+    found = [
+        replace(trial(s, leak, 0, width=0.01), gates=(judged(high),))
+        for s, leak, high in ((0, 0.4, 0.5), (1, 0.0, 0.2), (4, 0.0, 0.03), (8, 0.0, 0.01))
+    ]
+    assert [t.meets(0.05) for t in found] == [False, False, False, True]
+    assert module._choose(found, 0.05, 0.03)[0] == 8
+    assert module._choose(found[:3], 0.05, 0.03)[0] is None
+    assert RemedyKind.LOOSER not in advised(found[:3])  # a larger --leak would not help
+    assert advised(found[:3])[RemedyKind.MORE_SEEDS] == ["--seeds", "10"]  # the means are within
+    many = [*found[:2], replace(found[2], gates=(judged(0.03, 0.02),))]
+    assert RemedyKind.MORE_SEEDS not in advised([many[0], many[2]])
+    utility = replace(trial(8, 0.0, 0), gates=(judged(0.3, metric="utility_drop"),))
+    assert utility.meets(0.05)  # --leak and --drop say how much of the others is accepted
 
 
 def test_front_drops_what_is_beaten() -> None:
@@ -203,6 +240,48 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     ]
 
 
+def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was confirmed by two averages, and the audit of what it advised failed."""
+    leaks = {"norm": 0.3, "model_completion": 0.2, "embedding_inversion": 0.0}
+    safe = Planted(leaks, dict.fromkeys(leaks, 0.0))
+    monkeypatch.setattr(engine, "default_backend", safe.backend)
+    path = tmp_path / "case.toml"
+    other = '[[attack]]\nname = "embedding_inversion"\nadversary = "active"\naux_rows = 20\n'
+    asked = [
+        gate(max=0.1, defense="iso", strength=5),
+        gate(metric="utility", min=0.85, defense="iso", strength=5),
+        gate(metric="utility_drop", max=0.03, strength=5),
+        gate(metric="auc", min=0.6, attack="norm", defense="none"),
+        gate(max=0.1, target="feature", name="columns"),
+        gate(metric="auc", max=0.6, attack="embedding_inversion", name="one"),
+        gate(metric="epsilon_lower", max=9.0, name="claims"),
+    ]
+    path.write_text(SCENARIO + other + "".join(asked))
+    how: dict[str, Any] = {"between": (1, 8), "rounds": 0, "leak": 0.1, "target": "label"}
+    found = tune(path, "iso", out=tmp_path / "out", **how)
+    assert found.fresh is not None
+    assert [(g.verdict, g.rule) for g in found.fresh.gates] == [("PASS", Rule.WITHIN)] * 4
+    assert (found.strength, found.confirmed, bool(found.deploy)) == (1, True, True)
+    assert found.unasked == {
+        "columns": Unasked.OTHER_TARGET, "one": Unasked.OTHER_TARGET, "claims": Unasked.NO_CLAIM,
+    }  # fmt: skip
+    path.write_text(SCENARIO + asked[0] + gate(metric="utility", min=0.89, strength=5))
+    found = tune(path, "iso", out=tmp_path / "lossy", **how)
+    assert found.fresh is not None
+    assert [(g.metric, g.rule) for g in found.fresh.gates] == [
+        ("", Rule.WITHIN), ("utility", Rule.EXCEEDED),
+    ]  # fmt: skip
+    assert (found.strength, found.confirmed, found.deploy) == (1, False, "")
+    none = Planted(dict.fromkeys(leaks, 0.0))
+    monkeypatch.setattr(engine, "default_backend", none.backend)
+    path.write_text(SCENARIO + asked[2] + gate(metric="utility", min=0.85, strength=5))
+    found = tune(path, "iso", out=tmp_path / "none", **how)
+    assert found.fresh is not None
+    assert (found.strength, [g.metric for g in found.fresh.gates]) == (0, ["utility"])
+
+
 def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,9 +317,19 @@ def test_the_command_says_what_to_try_next(
     path.write_text(SCENARIO)
     words = ["tune", str(path), "--defense", "iso", "--low", "1", "--high", "8", "--rounds", "0"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 3
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  Next: ")]
-    assert said[-1].startswith("  Next: norm reads gradient messages, treated also by")
-    assert len(said) > 1
+    lines = capsys.readouterr().out.splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("    vflsec ")]
+    again = ["vflsec", *words[:2]]
+    given = ["--low", "1", "--high", "8", "--rounds", "0", "--out", str(tmp_path / "out")]
+    assert len([line for line in lines if line.startswith("  Next: ")]) > 1
+    assert commands[-1][:11] == [*again, *given]
+    assert commands[-1][11:13] == ["--defense", "compression"]
+    assert commands[-1][11::2] == ["--defense"] * 6
+    for command in commands:  # as they are pasted
+        monkeypatch.setattr(
+            "vflsec.engine.tune_search.tune", lambda *_, **__: Tuned("d", 1, "", ())
+        )
+        assert main(command[1:]) == 0
 
 
 def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -301,9 +390,9 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
     assert found.fresh is not None
     assert found.fresh.strength == found.strength
     assert found.reason.endswith("confirmed." if holds else "not confirmed.")
-    assert len(found.next) == (not holds)
+    kinds = [] if holds else [(RemedyKind.MORE_SEEDS, ("--seeds", str(2 * len(fresh))))]
+    assert [(r.kind, r.options) for r in found.next] == kinds
     assert bool(found.deploy) is holds  # it was to be written in, confirmed or not
-    assert all(f"--seeds {2 * len(fresh)}" in line for line in found.next)
 
 
 def test_both_epsilons_of_a_claiming_defense(
@@ -407,7 +496,8 @@ def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
         for r in rows
         if r["attack"] == "norm" and r["strength"] == 5
     ]  # fmt: skip
-    bare, found = trials(module._on(read_records([*rows, *broken]), "label"))
+    rows = [r for r in rows if r["target"] != "feature"]  # which are not run under that target
+    bare, found = trials(read_records([*rows, *broken]))
     assert (bare.failed, bare.attack, found.attack) == ("", "norm", "norm")
     assert found.failed == "swap_probe failed on 5 seeds (it broke)"
     assert not found.meets(0.05)
@@ -424,19 +514,8 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     words = ["tune", "quickstart", "--defense", "iso", "--rounds", "0", "--out", str(tmp_path)]
     assert main(words) == (0 if alive else 3)
     shown = capsys.readouterr().out
-    assert ("Next: No gate passes beside norm: grant more" in shown) == (not alive)
+    assert ("    vflsec show norm" in shown.splitlines()) == (not alive)
     assert "confirmed" in shown
-
-
-def test_what_cannot_be_made_is_not_silent() -> None:
-    """The gate set it aside and passed, and `tune` said that no gate passes beside it."""
-    rows = [r | {"status": status} for status in ("ok", "not-applicable")
-            for r in records((status, "label", 0.5))]  # fmt: skip
-    aside = module._find_impossible(read_records(rows))
-    assert aside == {("not-applicable", "bank")}
-    alive = {k: {"alive": False, "evidence": "", "place": {"attack": k, "adversary": "bank"}}
-             for k in ("ok", "not-applicable")}  # fmt: skip
-    assert {*module._silent({"alive": alive}, aside=aside)} == {"ok"}
 
 
 @pytest.mark.parametrize("gates", ["", gate(max=0.1, defense="iso", strength=5)])
@@ -444,19 +523,21 @@ def test_a_leak_is_planted_where_every_gate_is_at_a_strength(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gates: str
 ) -> None:
     """Drafted gates are: without one no control ran, attacks that it shows to work counted as
-    silent, and the exit code was 3."""
-    seen: list[tuple[Path, int]] = []
+    silent, and the exit code was 3. Fresh seeds are judged by the gates, whatever they name."""
+    seen: list[tuple[Path, int, bool]] = []
 
     def audit(scenario: Any, folder: Path, **_: Any) -> Any:
-        seen.append((folder, len(scenario.root.gate)))
+        roles = {g.role for g in make_plan(scenario, load=source).groups}
+        seen.append((folder, len(scenario.root.gate), "control" in roles))
         return type("A", (), {"results": [trial(s, 0.0, 0.0) for s in (0, 1, 8)]})
 
     faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0))
     monkeypatch.setattr(module, "run_audit", audit)
     path, out = tmp_path / "case.toml", tmp_path / "out"
-    path.write_text(SCENARIO + gates)
+    path.write_text(SCENARIO.replace("control = false", "control = true") + gates)
     tune(path, "iso", between=(1, 8), rounds=0, out=out)
-    assert {*seen} == {(out, int(bool(gates))), (out / "confirm", 0)}
+    some = bool(gates)
+    assert {*seen} == {(out, int(some), True), (out / "confirm", int(some), some)}
 
 
 def test_where_no_attack_sees_a_message_nothing_leaks_and_the_loss_counts() -> None:
@@ -483,3 +564,15 @@ def test_defenses_of_trees_treat_what_their_hooks_decide_on() -> None:
     assert "iso" in found["gradient"]
     assert "min_batch" in found["model_gradient"]  # which glm_gradient reads
     assert "gradient_pair" not in found  # range_check refuses pairs, and hides none
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_only_what_holds_in_the_profile_is_advised(profile: str) -> None:
+    """Limits on row sets were, where every party is shown the node of every row."""
+    system = registry.algorithms.create("secureboost", {"profile": profile})
+    found = list_treating([system])
+    limits = {"id_lmid", "k_anonymous", "purity_limit"}
+    hidden = limits if PROFILES[profile].nodes == "split" else set()
+    assert set(found["partition"]) & {*limits, "local_trees"} == hidden | {"local_trees"}
+    assert "k_anonymous" in found["histogram"]
+    assert "iso" not in found.get("gradient", ())  # the planner refuses it beside trees

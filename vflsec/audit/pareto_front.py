@@ -10,12 +10,48 @@ import pandas as pd
 
 from vflsec.audit import leakage
 from vflsec.audit.controls import is_leak
+from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import NO_FIGURE
+from vflsec.audit.gate import PASS, Rule, Verdict
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
 from vflsec.runtime.grouping import group_by
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a gate of the audit says of a strength; the fields are those of its verdict.
+
+    Attributes:
+        metric: what it limits: of an advantage the metric that is meant, '' for the attack's own.
+    """
+
+    label: str
+    metric: str
+    verdict: str
+    rule: Rule
+    value: float | None
+    high: float | None
+    threshold: float
+    reason: str
+
+    @classmethod
+    def of(cls, v: Verdict) -> Judged:
+        """The short form of a verdict."""
+        metric = v.judged_by or (v.gate.of if v.gate.metric == "advantage" else v.gate.metric)
+        return cls(v.label, metric, v.verdict, v.rule, v.value, v.high, v.threshold, v.reason)
+
+    @property
+    def passes(self) -> bool:
+        """Whether the gate passes."""
+        return self.verdict == PASS
+
+    @property
+    def exposes(self) -> bool:
+        """Whether it limits exposed people, and their upper bound is beyond its limit."""
+        return self.metric in EXPOSED and self.high is not None and self.high > self.threshold
 
 
 @dataclass(frozen=True)
@@ -36,6 +72,7 @@ class Trial:
             that ranks them in reverse, or one with less evidence than a gate passes on, in words;
             '' if none.
         turned: whether `leak_high` is that of an answer turned round.
+        gates: what the gates of the audit say there.
     """
 
     defense: str
@@ -50,6 +87,7 @@ class Trial:
     measured: float | None = None
     failed: str = ""
     turned: bool = False
+    gates: tuple[Judged, ...] = ()
 
     @property
     def named(self) -> str:
@@ -57,8 +95,16 @@ class Trial:
         return self.attack or "no attack sees a message"
 
     def meets(self, leak: float) -> bool:
-        """Whether every attack gave a figure to pass on, and its upper bound is within."""
-        return not self.failed and self.leak_high <= leak
+        """Whether every attack gave a figure to pass on, its upper bound is within, and no gate
+        says that too many people may be exposed.
+        """
+        return not self.failed and self.leak_high <= leak and self.exposing is None
+
+    @property
+    def exposing(self) -> Judged | None:
+        """The gate on exposed people that is farthest beyond its limit; None if all are within."""
+        found = [g for g in self.gates if g.exposes]
+        return max(found, key=lambda g: (g.high or 0.0) - g.threshold, default=None)
 
     def epsilons(self) -> str:
         """Both epsilons as a sentence, ``""`` where nothing is claimed."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +19,10 @@ from vflsec.cli.arguments import (
     folder_name,
 )
 from vflsec.cli.output import console_for, print_json, say
+
+if TYPE_CHECKING:
+    from vflsec.engine.tune_advice import Remedy
+    from vflsec.engine.tune_search import Tuned
 
 
 def tune(
@@ -40,15 +46,13 @@ def tune(
 ) -> None:
     """Find the least strength of a defense that is enough.
 
-    The choice is judged once more on seeds that had no part in it. Exits with 3 if some defense
-    has no such strength, fresh seeds do not confirm it, or an attack is not shown to work.
+    The choice is judged once more on seeds that had no part in it, by these limits and by every
+    gate of the scenario, whichever strength it names. Exits with 3 if some defense has no such
+    strength, fresh seeds do not confirm it, or an attack is not validated.
 
     Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
     """
-    from dataclasses import asdict
-
     from vflsec.audit.pareto_front import pareto
-    from vflsec.audit.rounding import show_exact
     from vflsec.engine.tune_search import tune as search
     from vflsec.report.progress import reporter_for
     from vflsec.runtime.progress_protocol import Reporter
@@ -57,6 +61,12 @@ def tune(
     def progress() -> Reporter:
         return Reporter() if quiet or format_ is Format.json else reporter_for(console_for())
 
+    given = {
+        "--leak": (leak, 0.05), "--drop": (drop, 0.03), "--low": (low, 0.1), "--high": (high, 100),
+        "--rounds": (rounds, 5), "--target": (target, "*"), "--out": (out, None),
+        "--seeds": (seeds, None), "--device": (device, "auto"),
+    }  # fmt: skip
+    words = {k: _word(value) for k, (value, usual) in given.items() if value != usual}
     base = out if out is not None else Path("out") / "tune"
     found = []
     for name in defense:
@@ -67,18 +77,49 @@ def tune(
         )  # fmt: skip
         found.append(f)
         if format_ is not Format.json:  # at once, for the next may be refused
-            chosen = "none" if f.strength is None else show_exact(f.strength)
-            say(f"{f.defense}: strength {chosen}. {f.reason}")
-            for line in f.next:
-                say(f"  Next: {line}")
-            if f.deploy:
-                say(f"  In the scenario: {f.deploy}")
+            _print_found(f, scenario, words if confirm else {**words, "--no-confirm": ""})
     front = pareto([t for f in found for t in f.trials])
     if format_ is Format.json:
-        print_json([write_plain(asdict(f)) for f in found])
+        print_json([write_plain(f) for f in found])
     else:
         say("Pareto front (utility, worst advantage):")
         for t in front:
             say(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}")
     lost = any(f.strength is None or f.confirmed is False or f.silent for f in found)
     raise typer.Exit(3 if lost else 0)
+
+
+def _word(value: object) -> str:
+    from vflsec.audit.rounding import show_exact
+
+    return show_exact(value) if isinstance(value, float) else str(value)
+
+
+def _print_found(found: Tuned, scenario: str, given: Mapping[str, str]) -> None:
+    """What a search found, the gates that do not pass, and what to do next."""
+    from vflsec.audit.rounding import show_exact
+
+    chosen = "none" if found.strength is None else show_exact(found.strength)
+    say(f"{found.defense}: strength {chosen}. {found.reason}")
+    for gate in found.fresh.gates if found.fresh else ():
+        if not gate.passes:
+            say(f"  {gate.verdict} {gate.label}. {gate.reason}")
+    for label, why in found.unasked.items():
+        say(f"  Not judged here: {label} ({why.words}).")
+    for remedy in found.next:
+        say(f"  Next: {remedy.text}")
+        if remedy.options or remedy.other:
+            say(f"    {_format_command(found.defense, scenario, given, remedy)}")
+    if found.deploy:
+        say(f"  In the scenario: {found.deploy}")
+
+
+def _format_command(defense: str, scenario: str, given: Mapping[str, str], remedy: Remedy) -> str:
+    """The command of a remedy: that which was given, with other options."""
+    if remedy.other:
+        return shlex.join(["vflsec", *remedy.other])
+    kept = {"--defense": defense, **given}
+    for option in remedy.options[::2]:
+        kept.pop(option, None)
+    words = [word for pair in kept.items() for word in pair if word]
+    return shlex.join(["vflsec", "tune", scenario, *words, *remedy.options])

@@ -30,6 +30,7 @@ from vflsec.specs import QUESTIONS, AttackSpec
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
+    from vflsec.core.algorithm import Algorithm
     from vflsec.plan.values import Group, Plan
 
 AUDITOR = "VFLSEC_AUDITOR"
@@ -70,7 +71,7 @@ def make_record(
         attacks=_threats(plan),
         families=list_families({g.data.classes for g in plan.groups if g.role == "audit"}),
         defenses=_defenses(plan),
-        treats=list_treating(),
+        treats=list_treating(_systems(plan)),
         scenario_file=_seen_from_build(scenario),
         scenario_source=_source(scenario, folder),
         looks=looks,
@@ -97,6 +98,12 @@ def _roles(plan: Plan) -> dict[str, Group]:
         for cell in group.cells:
             out.setdefault(f"{group.role}:{cell.key}", group)
     return out
+
+
+def _systems(plan: Plan) -> list[Algorithm]:
+    """The audited algorithms."""
+    cells = {g.title: g.cells[0] for g in plan.groups if g.role == "audit"}
+    return [registry.algorithms.create(c.algorithm, c.params) for c in cells.values()]
 
 
 def _wanted(plan: Plan) -> dict[str, list[str]]:

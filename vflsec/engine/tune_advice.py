@@ -2,15 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
+from vflsec.audit.gate import MIN_SEEDS
+from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.pareto_front import Trial
+from vflsec.core.algorithm import Algorithm
 from vflsec.core.policy import Policy
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
 
 _MOST_NAMED = 6
+
+
+class RemedyKind(StrEnum):
+    """What a search that found nothing advises, or one whose choice is not confirmed."""
+
+    MORE_SEEDS = "more_seeds"
+    STRONGER = "stronger"
+    WEAKER = "weaker"
+    BETWEEN = "between"
+    LOOSER = "looser"
+    STRICTER = "stricter"
+    OTHER_MESSAGES = "other_messages"
+    OTHER_DEFENSES = "other_defenses"
+    NO_OTHER_DEFENSE = "no_other_defense"
+    NOT_VALIDATED = "not_validated"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One thing to try.
+
+    Attributes:
+        kind: which.
+        text: the reason and what to do, in short sentences.
+        options: of `vflsec tune`, with their new values, in turn; empty where it is no search.
+        other: the words of another command of `vflsec`.
+    """
+
+    kind: RemedyKind
+    text: str
+    options: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is known of the system that a defense is put into.
+
+    Attributes:
+        reads: kinds of messages that an attack reads, by its label; may lack some.
+        treating: defenses by the kind of message that they treat, of :func:`list_treating`.
+        accepts: whether the planner takes a defense in this system.
+    """
+
+    reads: Mapping[str, Collection[str]]
+    treating: Mapping[str, Sequence[str]]
+    accepts: Callable[[str], bool] = lambda _: True
 
 
 def list_remedies(
@@ -21,9 +75,9 @@ def list_remedies(
     *,
     seeds: int,
     rounds: int,
-    reads: Mapping[str, Collection[str]],
-) -> tuple[str, ...]:
-    """Sentences, the one that changes least first; each names the options of `vflsec tune`.
+    around: Surroundings,
+) -> tuple[Remedy, ...]:
+    """What to try, the one that changes least first.
 
     Args:
         defense: whose strengths were tried.
@@ -31,110 +85,174 @@ def list_remedies(
             nothing is known.
         leak, drop: the limits.
         seeds, rounds: of the search.
-        reads: kinds of messages that an attack reads, by its label; may lack some.
+        around: the system.
     """
+    few = seeds < MIN_SEEDS
+    text = f"Nothing passes on fewer than {MIN_SEEDS} seeds. Add seeds:"
+    said: list[Remedy | None] = [_more_seeds(5, text)] if few else []
     found = [t for t in found if not t.failed]
     if not found:
-        return ()
-    meets = [t for t in found if t.leak_high <= leak]
+        return tuple(r for r in said if r)
+    meets = [t for t in found if t.meets(leak)]
     cheap = [t for t in found if t.drop_high <= drop]
     best = min(meets or found, key=lambda t: t.drop_high if meets else t.leak_high)
-    said = [
-        _more_seeds(found, leak, drop, seeds),
+    at = min(cheap, key=lambda t: t.leak_high, default=best) if meets else best
+    said += [
+        None if few else _narrower(found, leak, drop, seeds),
         _other_range(defense, found, meets, cheap, rounds),
-        _within(cheap, drop),
-        *_others(
-            defense, min(cheap, key=lambda t: t.leak_high, default=best) if meets else best, reads
-        ),
+        _looser(cheap, leak, drop),
+        *_others(defense, at, around),
     ]
-    return tuple(s for s in said if s)
+    return tuple(r for r in said if r)
 
 
-def _more_seeds(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> str:
-    near = [t for t in found if t.leak <= leak and t.drop <= drop and not t.turned]
+def _more_seeds(seeds: int, text: str) -> Remedy:
+    return Remedy(RemedyKind.MORE_SEEDS, text, ("--seeds", str(seeds)))
+
+
+def list_doubts(confirmed: bool | None, seeds: int, silent: Iterable[str]) -> tuple[Remedy, ...]:
+    """What to do where there is a strength, and something speaks against it.
+
+    Args:
+        confirmed: whether fresh seeds confirm it; None if they were not asked.
+        seeds: how many there were.
+        silent: labels of attacks that are not validated.
+    """
+    out = []
+    if confirmed is False:
+        text = "Fresh seeds do not confirm this strength. Add seeds, or ask for a lower --leak:"
+        out.append(_more_seeds(2 * seeds, text))
+    for label in silent:
+        text = (
+            f"{label} is not validated here, so no gate on it can pass. Give it more in its "
+            "[[attack]] (known_rows or aux_rows), or leave it out. See what it needs:"
+        )
+        out.append(
+            Remedy(RemedyKind.NOT_VALIDATED, text, other=("show", strip_label(label.split()[0])))
+        )
+    return tuple(out)
+
+
+def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> Remedy | None:
+    near = [
+        t for t in found
+        if t.leak <= leak and t.drop <= drop and not t.turned
+        and all(g.value is not None and g.value <= g.threshold for g in t.gates if g.exposes)
+    ]  # fmt: skip
     if not near:
-        return ""
+        return None
     t = min(near, key=lambda t: (t.leak_high, t.drop_high))
-    return (
-        f"At strength {t.strength:g} the means are within both limits (advantage {t.leak:+.3f}, "
-        f"loss of utility {t.drop:.3f}), the bounds are not: --seeds {2 * seeds}."
+    return _more_seeds(
+        2 * seeds,
+        f"At strength {t.strength:g} the means are within the limits (advantage {t.leak:+.3f}, "
+        f"loss of utility {t.drop:.3f}), but the upper bounds are not. Add seeds:",
     )
 
 
 def _other_range(
     defense: str, found: Sequence[Trial], meets: Sequence[Trial], cheap: Sequence[Trial],
     rounds: int,
-) -> str:  # fmt: skip
+) -> Remedy | None:  # fmt: skip
     """Where strengths were not tried that may do, as far as the trend says."""
     tried = [t for t in found if t.strength > 0]
     if not tried:
-        return ""
+        return None
     low, high = tried[0], tried[-1]
     if not meets:
         kind: Any = registry.defenses.get(defense)
         most: float = kind.largest
         others = min(t.leak_high for t in found if t is not high)
         if high.leak_high >= others or high.strength >= most or high not in cheap:
-            return ""
-        return (
-            f"The bound still falls at the strongest, which costs at most {high.drop_high:.3f} of "
-            f"utility: --high {min(10 * high.strength, most):g}."
+            return None
+        text = (
+            "The upper bound of the advantage still falls at the strongest setting, which costs "
+            f"at most {high.drop_high:.3f} of utility. Try stronger ones:"
         )
+        to = f"{min(10 * high.strength, most):g}"
+        return Remedy(RemedyKind.STRONGER, text, ("--high", to))
     first = min(meets, key=lambda t: t.strength)
     if first is low:
-        low_ = low.strength / 10
-        return f"Weaker ones may cost less: --low {low_:g}."
+        text = "Weaker settings may cost less. Try them:"
+        return Remedy(RemedyKind.WEAKER, text, ("--low", f"{low.strength / 10:g}"))
     weaker = [t for t in found if t.strength < first.strength]
     if weaker and weaker[-1] not in cheap:  # what is stronger still costs no less
-        return ""
+        return None
     below = max((t.strength for t in cheap if t.strength < first.strength), default=0.0)
     if first.strength <= 1.1 * max(below, low.strength):
-        return ""
-    return (
-        f"None was tried between strengths {below:g} and {first.strength:g}: --rounds {rounds + 3}."
-    )
+        return None
+    text = f"No strength between {below:g} and {first.strength:g} was tried. Search more finely:"
+    return Remedy(RemedyKind.BETWEEN, text, ("--rounds", str(rounds + 3)))
 
 
-def _within(cheap: Sequence[Trial], drop: float) -> str:
+def _looser(cheap: Sequence[Trial], leak: float, drop: float) -> Remedy | None:
     """The least leakage that the accepted loss of utility buys."""
-    if not cheap:
-        return ""
+    beyond = [t for t in cheap if t.leak_high > leak]
+    if not cheap or len(beyond) < len(cheap):  # averages are not what is in the way
+        return None
     t = min(cheap, key=lambda t: t.leak_high)
-    where = f"at strength {t.strength:g}: raise --leak" if t.strength else "undefended"
-    return (
-        f"For a loss of at most {drop:g} of utility the lowest bound is {t.leak_high:+.3f} "
-        f"({t.named}) {where}."
+    bound = f"{t.leak_high:+.3f} ({t.named})"
+    if not t.strength:
+        text = (
+            f"With a loss of at most {drop:g} of utility, no strength has a lower upper bound of "
+            f"the advantage than no defense has: {bound}."
+        )
+        return Remedy(RemedyKind.LOOSER, text)
+    text = (
+        f"With a loss of at most {drop:g} of utility, the lowest upper bound of the advantage is "
+        f"{bound}, at strength {t.strength:g}. If you can accept that, raise the limit:"
     )
+    to = f"{math.ceil(1000 * t.leak_high) / 1000:g}"
+    return Remedy(RemedyKind.LOOSER, text, ("--leak", to))
 
 
-def _others(defense: str, at: Trial, reads: Mapping[str, Collection[str]]) -> list[str]:
-    """What else treats the messages that the attack in the way reads."""
-    kinds = set(reads.get(at.attack, ()))
-    own = _made(defense)
-    treats = set[str](own.treats) if own is not None else set()
+def _others(defense: str, at: Trial, around: Surroundings) -> list[Remedy]:
+    """What else acts on the messages that the attack in the way reads."""
+    kinds, treating = set(around.reads.get(at.attack, ())), around.treating
+    if not kinds:
+        return []
+    treats = {kind for kind, names in treating.items() if defense in names}
     what = " and ".join(sorted(kinds))
     out = []
-    if kinds and treats and not kinds & treats:
-        out.append(
-            f"{at.attack} reads {what} messages, {defense} treats {' and '.join(sorted(treats))}."
+    if treats and not treats & kinds:
+        out.append(Remedy(
+            RemedyKind.OTHER_MESSAGES,
+            f"{at.attack} reads {what} messages, and {defense} acts only on "
+            f"{' and '.join(sorted(treats))} messages.",
+        ))  # fmt: skip
+    others = sorted({n for kind in kinds for n in treating.get(kind, ())} - {defense})
+    named = list(itertools.islice(filter(around.accepts, others), _MOST_NAMED))
+    if named:
+        text = f"{at.attack} reads {what} messages. Other defenses act on them, too. Try them:"
+        options = tuple(word for n in named for word in ("--defense", n))
+        out.append(Remedy(RemedyKind.OTHER_DEFENSES, text, options))
+    else:
+        text = (
+            f"{at.attack} reads {what} messages. No other defense with a strength acts on these "
+            "messages here. Share less, or look for one that acts on labels or models:"
         )
-    others = sorted({n for kind in kinds for n in list_treating().get(kind, ())} - {defense})
-    if others:
-        options = " ".join(f"--defense {n}" for n in others[:_MOST_NAMED])
-        out.append(f"{at.attack} reads {what} messages, treated also by: {options}.")
-    elif kinds:
-        out.append(f"No other defense treats {what} messages.")
+        out.append(Remedy(RemedyKind.NO_OTHER_DEFENSE, text, other=("list", "defenses")))
     return out
 
 
-def list_treating() -> dict[str, list[str]]:
-    """The registered defenses that have a strength, by the kinds of messages that they treat."""
+def list_treating(systems: Iterable[Algorithm] = ()) -> dict[str, list[str]]:
+    """The registered defenses that have a strength, by the kinds of messages that they treat.
+
+    Args:
+        systems: algorithms in use; with some, only what acts under one of them is named.
+    """
     out: dict[str, list[str]] = {}
+    made = list(systems)
     for name in registry.defenses.names():
         policy = _made(name)
-        for kind in sorted(policy.treats) if policy is not None and policy.strengths else ():
-            out.setdefault(kind, []).append(name)
+        if policy is not None and policy.strengths:
+            for kind in sorted(_find_treated(policy, made) if made else policy.treats):
+                out.setdefault(kind, []).append(name)
     return out
+
+
+def _find_treated(policy: Policy, systems: Iterable[Algorithm]) -> frozenset[str]:
+    fit = [a for a in systems if not a.explain_unfit(policy)]
+    return frozenset(k for a in fit for k in policy.treats_in(getattr(a, "profile", "")))
 
 
 def _made(name: str) -> Policy | None:

@@ -15,26 +15,44 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.gate import MIN_SEEDS
-from vflsec.audit.pareto_front import Trial, trials
-from vflsec.audit.result_row import ResultRow, read_rows
+from vflsec.audit.gate import EPSILON, TASK, Gate, Verdict, WordedCode
+from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.pareto_front import Judged, Trial, trials
+from vflsec.audit.point import UNDEFENDED
+from vflsec.audit.result_row import read_rows
 from vflsec.audit.rounding import show, show_exact
+from vflsec.config.components import flat_params
 from vflsec.config.scenario import Scenario, load_scenario
-from vflsec.config.sections import Gate
+from vflsec.config.sections import Gate as GateSection
 from vflsec.core import check
+from vflsec.core.algorithm import Algorithm
+from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
-from vflsec.engine.tune_advice import list_remedies
+from vflsec.engine.tune_advice import (
+    Remedy,
+    Surroundings,
+    list_doubts,
+    list_remedies,
+    list_treating,
+)
 from vflsec.epsilon.claimed_vs_measured import pair_claims
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins import registry
 from vflsec.report.taxonomies import list_read
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Params
+
+
+class Unasked(WordedCode):
+    """Why a gate of the scenario judges no strength of a search."""
+
+    OTHER_TARGET = "other_target", "its attacks have another target"
+    NO_CLAIM = "no_claim", "no epsilon of this defense is tested"
 
 
 @dataclass(frozen=True)
@@ -47,12 +65,13 @@ class Tuned:
         trials: all strengths that were run, weakest first.
         fresh: the chosen strength on seeds that had no part in the choice; None if there is no
             choice or no confirmation was asked for.
-        confirmed: whether `fresh` meets the target and the floor; None without it.
-        next: where there is no strength, or fresh seeds do not confirm it, what to try, one
-            sentence each, with the options to set.
+        confirmed: whether `fresh` meets the target and the floor, and passes every gate of the
+            scenario; None without it.
+        next: what to try where there is no strength, or something speaks against it.
         deploy: what to write into the scenario for the chosen strength; '' if there is none, or
             fresh seeds do not confirm it.
         silent: attacks that are not shown to work, whose silence at that strength proves nothing.
+        unasked: gates of the scenario that judge no strength here, by label, and why.
     """
 
     defense: str
@@ -61,9 +80,10 @@ class Tuned:
     trials: tuple[Trial, ...]
     fresh: Trial | None = None
     confirmed: bool | None = None
-    next: tuple[str, ...] = ()
+    next: tuple[Remedy, ...] = ()
     deploy: str = ""
     silent: tuple[str, ...] = ()
+    unasked: Mapping[str, Unasked] = field(default_factory=dict)
 
 
 def tune(
@@ -132,36 +152,35 @@ def tune(
         reason += "".join(
             f" {name} is not validated here ({why})." for name, why in search.silent.items()
         )
+    seeds = how.get("seeds") or loaded.root.audit.seeds
+    count = seeds if isinstance(seeds, int) else len(seeds)
+    silent, unasked = tuple(search.silent), search.unasked
     if strength is None:
-        given = how.get("seeds") or loaded.root.audit.seeds
-        count = given if isinstance(given, int) else len(given)
-        more = list_remedies(
-            name, found, leak, drop, seeds=count, rounds=rounds, reads=search.reads
-        )
-        if count < MIN_SEEDS:
-            more = (f"Nothing passes on fewer than {MIN_SEEDS} seeds: --seeds 5.", *more)
-        return Tuned(name, None, reason, found, next=more)
-    deploy = _deploy(name, strength, search.others) if strength else ""
-    silent = tuple(search.silent)
-    alive = () if not silent else (
-        f"No gate passes beside {' and '.join(silent)}: grant more (known_rows or aux_rows), or "
-        "leave it out.",
+        around = Surroundings(search.reads, list_treating(search.systems), search.accepts)
+        more = list_remedies(name, found, leak, drop, seeds=count, rounds=rounds, around=around)
+        return Tuned(name, None, reason, found, next=more, unasked=unasked)
+    fresh, met = None, None
+    if confirm:
+        new = _fresh(how.get("seeds"), loaded.root.audit.seeds)
+        fresh = search.audited([strength], folder / "confirm", seeds=new)[strength]
+        met = fresh.meets(leak) and fresh.drop_high <= drop and all(g.passes for g in fresh.gates)
+        reason += _format_fresh(fresh, new, leak, drop, met)
+    return Tuned(
+        name, strength, reason, found, fresh, met, list_doubts(met, count, silent),
+        _deploy(name, strength, search.others) if strength and met is not False else "",
+        silent, unasked,
     )  # fmt: skip
-    if not confirm:
-        return Tuned(name, strength, reason, found, next=alive, deploy=deploy, silent=silent)
-    seeds = _fresh(how.get("seeds"), loaded.root.audit.seeds)
-    fresh = search.audited([strength], folder / "confirm", seeds=seeds)[strength]
-    met = fresh.meets(leak) and fresh.drop_high <= drop
-    reason += (
-        f" On fresh seeds {seeds[0]} to {seeds[-1]} the bounds are "
-        f"{show(fresh.leak_high, leak, '+.3f')} and {show(fresh.drop_high, drop)}: "
-        f"{'' if met else 'not '}confirmed."
+
+
+def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float, met: bool) -> str:
+    """What seeds show that had no part in the choice."""
+    many, passed = len(trial.gates), sum(g.passes for g in trial.gates)
+    gates = f", and {passed} of {many} gates of the scenario pass" if many else ""
+    return (
+        f" On fresh seeds {seeds[0]} to {seeds[-1]} the upper bounds are "
+        f"{show(trial.leak_high, leak, '+.3f')} (advantage) and {show(trial.drop_high, drop)} "
+        f"(loss of utility){gates}: {'' if met else 'not '}confirmed."
     )
-    more = () if met else (
-        f"Set --seeds {2 * len(seeds)}, or a lower --leak.",
-    )  # fmt: skip
-    deploy = deploy if met else ""
-    return Tuned(name, strength, reason, found, fresh, met, (*more, *alive), deploy, silent)
 
 
 def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
@@ -197,9 +216,6 @@ def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int
         raise check.fail("tune: high", f"above low ({low:g})", high)
 
 
-_ANY = {"metric": "advantage", "max": 0.1}
-
-
 class _Search:
     """Audits of one defense at strengths that are found on the way."""
 
@@ -217,7 +233,9 @@ class _Search:
         others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
         others.pop(str(section["name"]), None)
         claims = getattr(registry.defenses.get(str(section["name"])), "counted", "")
-        self.claims = bool(claims) and loaded.root.audit.canaries
+        self.gates, self.unasked = _divide_gates(
+            loaded, target, claims=bool(claims) and loaded.root.audit.canaries
+        )
         self.others = tuple(others)
         self.alone = f" Without {', '.join(others)}, which the scenario has." if others else ""
 
@@ -225,10 +243,9 @@ class _Search:
         """What is measured at each strength, and undefended."""
         grid = sorted({0.0, *strengths})
         overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
-        gates = [g.model_dump(exclude_none=True) for g in self.loaded.root.gate if self._is_free(g)]
-        if self.loaded.root.gate and not gates and where == self.folder:
-            gates = [_ANY]  # without a gate no planted leak runs, which shows that attacks work
-        overrides.append(f"gate=[{', '.join(map(_inline, gates))}]")
+        overrides.append(f"gate=[{', '.join(map(_inline, self._ask(defended=len(grid) > 1)))}]")
+        if where == self.folder and self.loaded.root.audit.positive_control:
+            overrides.append("audit.positive_control='always'")  # it asks, whatever gates do
         if self.target != "*":
             asked = [
                 a.model_dump(exclude_unset=True) for a in self.loaded.root.attack
@@ -238,26 +255,48 @@ class _Search:
         scenario = load_scenario(self.loaded, overrides, components=False)
         how = {**self.how, **how}
         audit = run_audit(scenario, where, progress=self.progress(), **how)
-        summary = getattr(audit, "summary", {})
+        summary, verdicts = getattr(audit, "summary", {}), getattr(audit, "verdicts", ())
         of = summary.get("attacks", {}).values()
-        of = [spec for spec in of if self.target in ("*", spec["target"])]
         self.reads |= {spec["label"]: list_read(spec["needs"]) for spec in of}
-        rows = read_rows(audit.results)
-        self.silent = _silent(summary, self.target, _find_impossible(rows))
+        self.silent = {k: a["evidence"] for k, a in summary.get("alive", {}).items()
+                       if not a["alive"]}  # fmt: skip
         both = _claims(summary)
-        both |= {s: pair for (_, s), pair in pair_claims(getattr(audit, "verdicts", ())).items()}
-        return {
-            t.strength: replace(t, claimed=both[t.strength][0], measured=both[t.strength][1])
-            if t.strength in both
-            else t
-            for t in trials(_on(rows, self.target))
-        }
+        both |= {s: pair for (_, s), pair in pair_claims(verdicts).items()}
+        made = {}
+        for t in trials(read_rows(audit.results)):
+            claimed, measured = both.get(t.strength, (None, None))
+            gates = _judged(verdicts, t.strength)
+            made[t.strength] = replace(t, claimed=claimed, measured=measured, gates=gates)
+        return made
 
-    def _is_free(self, gate: Gate) -> bool:
-        """Whether a gate holds at every strength, so that another grid can answer it."""
-        if gate.metric == "epsilon_lower" and not self.claims:
+    def _ask(self, *, defended: bool) -> list[dict[str, Any]]:
+        """The gates of the scenario, of every strength of the grid, whichever they name."""
+        asked = []
+        for gate in self.gates:
+            bare = gate.defense == UNDEFENDED or gate.strength == 0
+            if defended or gate.metric != "utility_drop":  # undefended, nothing is lost
+                told = gate.model_dump(exclude_none=True, exclude={"strength"})
+                asked.append(told | {"defense": UNDEFENDED if bare else "*"})
+        return asked
+
+    @property
+    def systems(self) -> list[Algorithm]:
+        """The scenario's algorithms."""
+        sections = self.loaded.root.algorithm
+        return [registry.algorithms.create(a.name, flat_params(a)) for a in sections]
+
+    def accepts(self, defense: str) -> bool:
+        """Whether the planner takes another defense in the place of the one that is searched."""
+        kind: Any = registry.defenses.get(defense)
+        section = {"name": defense, "strength": kind.trial[1:2]}
+        try:
+            make_plan(load_scenario(
+                self.loaded, [f"defense=[{_inline(section)}]", "gate=[]", "audit.seeds=[0]"],
+                components=False,
+            ))  # fmt: skip
+        except VflsecError:
             return False
-        return gate.strength is None and gate.defense in ("*", "none", "defended")
+        return True
 
     def run(self, strengths: Sequence[float]) -> None:
         """Try further strengths; what was tried before is not done again."""
@@ -293,31 +332,30 @@ def _claims(
     return out
 
 
-def _silent(
-    summary: Mapping[str, Any], target: str = "*", aside: Collection[tuple[str, str]] = ()
-) -> dict[str, str]:
-    """Attacks that are not shown to work, on these data or on a planted leak, with the evidence.
-
-    Not those `aside`, attack and adversary, which cannot be made: they keep no gate open.
-    """
-    other = {a["label"] for a in summary.get("attacks", {}).values() if a["target"] != target}
-    skipped = other if target != "*" else set()
-    return {
-        k: of["evidence"] for k, of in summary.get("alive", {}).items()
-        if not of["alive"] and k not in skipped and _name(of.get("place", {})) not in aside
-    }  # fmt: skip
+def _judged(verdicts: Sequence[Verdict], strength: float) -> tuple[Judged, ...]:
+    """What all gates say of a strength; those on the undefended run say it of each."""
+    return tuple(
+        Judged.of(v)
+        for v in verdicts
+        if v.strength in (strength, None) or v.gate.defense == UNDEFENDED
+    )
 
 
-def _name(place: Mapping[str, Any]) -> tuple[str, str]:
-    return place.get("attack", ""), place.get("adversary", "")
-
-
-def _find_impossible(rows: Sequence[ResultRow]) -> set[tuple[str, str]]:
-    """Attacks and adversaries of which no row is more than why there is none."""
-    every: dict[tuple[str, str], set[bool]] = {}
-    for r in rows:
-        every.setdefault((r.attack, r.adversary), set()).add(r.status.startswith("not-"))
-    return {key for key, of in every.items() if of == {True}}
+def _divide_gates(
+    loaded: Scenario, target: str, *, claims: bool
+) -> tuple[list[GateSection], dict[str, Unasked]]:
+    """The gates that judge strengths of a defense; labels of the others, each with why not."""
+    asked, unasked = [], {}
+    for section in loaded.root.gate:
+        gate = Gate(**section.model_dump(exclude_none=True))
+        of = gate.target if gate.attack == "*" else _target_of(strip_label(gate.attack))
+        if gate.metric == EPSILON and not claims:
+            unasked[gate.label] = Unasked.NO_CLAIM
+        elif gate.metric not in (*TASK, EPSILON) and "*" not in (of, target) and of != target:
+            unasked[gate.label] = Unasked.OTHER_TARGET
+        else:
+            asked.append(section)
+    return asked, unasked
 
 
 def _targeted(loaded: Scenario, target: str) -> str:
@@ -335,11 +373,6 @@ def _targeted(loaded: Scenario, target: str) -> str:
 def _target_of(attack: str) -> str:
     kind: Any = registry.attacks.get(attack)
     return str(kind.target)
-
-
-def _on(rows: Sequence[ResultRow], target: str) -> list[ResultRow]:
-    """Rows of the main task, of attacks on `target`, and of those that broke and name none."""
-    return [r for r in rows if target == "*" or r.target in (target, "")]
 
 
 def _fresh(given: int | Sequence[int] | None, listed: Sequence[int]) -> list[int]:
@@ -368,6 +401,14 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
             f"utility may fall by {show(best.drop_high, drop)}, more than {drop:g}."
         )
     whole = [t for t in found if not t.failed]
+    open_ = [(t, t.exposing) for t in whole if t.leak_high <= leak]
+    if found_ := [(g.high or 0.0, t.strength, g) for t, g in open_ if g]:
+        high, at, gate = min(found_, key=lambda x: x[:2])
+        return None, (
+            f"Averages are within {leak:g} from strength {open_[0][0].strength:g} on, but single "
+            f"people may be exposed. The lowest upper bound is {show(high, gate.threshold)} "
+            f"at strength {at:g} ({gate.label})."
+        )
     least = min(whole or found, key=lambda t: t.leak_high)
     said = (
         f"No strength brings every upper bound within {leak:g}: the lowest is "

@@ -307,9 +307,7 @@ def _try_more(dataset: str, summary: Summary) -> Step:
     found = _search(dataset, summary)
     if not found:
         return Step(f"{text} Add a [[defense]], or share less.", _LIST_DEFENSES)
-    people = any(v.gate.of in EXPOSED for v in summary.gates if v.dataset == dataset)
-    then = " `tune` looks at averages: judge exposed people where it finds one." if people else ""
-    return Step(f"{text} Look for one, or share less.{then}", found)
+    return Step(f"{text} Look for one, or share less:", found)
 
 
 def _data(dataset: str) -> str:
