@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from vflsec.cli.draft import Wishes, draft_scenario
+from vflsec.data.divide import Division
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.table_warnings import find_weaknesses
@@ -147,3 +149,28 @@ def test_columns_that_aggregate_leaves_out_are_named(tmp_path: Path) -> None:
     said = [find_weaknesses(s) for s in found]
     assert len(said[0]) == len(said[1]) + 1
     assert "kind" in said[0][0]
+
+
+def test_a_column_that_aggregate_left_out_can_be_dropped_too(tmp_path: Path) -> None:
+    """It is one of the table's columns, and no warning need name it; others are none."""
+    wishes = {"spend": "mean", "k": "max"}
+    plain = read(tmp_path, visits(), aggregate=wishes)
+    dropped = read(tmp_path, visits(), aggregate=wishes, drop=["kind"])
+    assert plain.parties["shop"].names == dropped.parties["shop"].names == ("spend", "k")
+    assert np.array_equal(plain.parties["shop"].values, dropped.parties["shop"].values)
+    assert [s.facts["left_out"] for s in (plain, dropped)] == [{"shop.csv": ["kind"]}, {}]
+    assert len(find_weaknesses(dropped)) == len(find_weaknesses(plain)) - 1
+    with pytest.raises(DataError):
+        read(tmp_path, visits(), aggregate=wishes, drop=["kin"])
+
+
+def test_a_table_that_is_divided_has_the_columns_that_aggregate_names(tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    rows = [f"{i},{k},{v},{(7 * i + v) % 11},{c},{i % 2}" for i, k, v, c in VISITS]
+    path.write_text("\n".join(["id,k,spend,age,kind,y", *rows, ""]))
+    ways = {"spend": "mean", "age": "mean", "k": "max"}
+    spec = TableSpec(label="y", id="id", aggregate=ways, divide=Division(alpha=1.0))  # type: ignore[arg-type]
+    for asked in (spec, replace(spec, drop=["kind"])):
+        source = load_tables(path, asked)
+        assert sorted(c for p in source.parties.values() for c in p.names) == sorted(ways)
+        assert len(source.ids) == N

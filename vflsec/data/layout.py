@@ -120,7 +120,7 @@ def assign_columns(
     frames: Mapping[str, Frame], spec: TableSpec, *, active: str, single: bool
 ) -> dict[str, list[str]]:
     """Feature columns of each party, in file order or as listed; `active` may have none."""
-    everything = list(dict.fromkeys(c for f in frames.values() for c in f.columns))
+    everything = list(dict.fromkeys(c for f in frames.values() for c in (*f.columns, *f.left_out)))
     for c in spec.drop:
         check_known("drop", c, everything)
     used: dict[str, list[str]] = {}

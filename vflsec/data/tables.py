@@ -123,8 +123,9 @@ def _load_divided(
     if isinstance(files, Mapping) or spec.columns is not None or spec.active is not None:
         rule = "stand with `file` and without `files`, `columns` and `active`"
         raise data_error("data", "divide", rule, "one of them")
-    frame, names = read_table(spec, files), party_names(division.parties)
-    taken = spec.taken(names[0])
+    names = party_names(division.parties)
+    frames = leave_empty(dict.fromkeys(names, read_table(spec, files)), spec.missing)
+    frame, taken = _join_repeated(frames, spec)[names[0]], spec.taken(names[0])
     spec = replace(spec, divide=None)
     every = [c for c in frame.columns if c not in taken and c not in spec.drop]
     whole = load_tables(files, replace(spec, columns={names[0]: [], names[1]: every}))
@@ -351,6 +352,12 @@ def _read_index(frame: Frame, column: str, id_match: Sequence[str]) -> pd.Index:
     return match_ids(frame, column, ids, id_match) if id_match else ids
 
 
+def _find_left_out(frames: Mapping[str, Frame], spec: TableSpec) -> dict[str, list[str]]:
+    """Columns by table that aggregate left out and nobody dropped."""
+    found = {f.path.name: [c for c in f.left_out if c not in spec.drop] for f in frames.values()}
+    return {file: names for file, names in found.items() if names}
+
+
 def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Table:
     """What a reader of the report should know about the tables."""
     frames, rows, made = joined.frames, joined.rows, described.made
@@ -375,7 +382,7 @@ def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Ta
             f"{p}.{c}": k for p, of in made.items() for c, k in of.folded.items()
         },
         "unused_columns": sorted({c for f in frames.values() for c in f.columns} - every),
-        "left_out": {f.path.name: [*f.left_out] for f in frames.values() if f.left_out},
+        "left_out": _find_left_out(frames, described.spec),
         "notes": notes,
         "parties": count_overlaps(rows, y),
         "tables": describe_tables(frames, described),
