@@ -155,10 +155,9 @@ def choose_question(view: View, tables: Mapping[str, Table]) -> tuple[str, str, 
     found = [schema.attribute(x, *of)[0] for of in every]
     kept = [i for i, y in enumerate(found) if LEAST <= int(y.sum()) <= len(aux) - LEAST]
     if not kept:
-        raise ThreatModelError(
-            f"attribute: no question about {party} has {LEAST} rows of each answer among "
-            f"{len(aux)} auxiliary rows. Raise aux_rows."
-        )
+        what, rule = f"attribute: a question about {party}", f"have {LEAST} rows of each answer"
+        got = f"none among {len(aux)} auxiliary rows"
+        raise ThreatModelError.must(what, rule, got, "Raise aux_rows.")
     y, q = torch.stack([found[i] for i in kept], dim=1).double(), len(aux)
     yes = y.sum(0)
     sure = SURE * ((q + 1) / (12 * yes * (q - yes))).sqrt()

@@ -129,7 +129,7 @@ def differences(s: Tensor) -> Tensor:
 def _linear_layer(view: View, party: str) -> nn.Linear:
     """The one linear layer of a victim's bottom."""
     if "bottom" not in view.models.get(party, {}):
-        raise ThreatModelError(f"equation_solving needs the model of {party} (peer_model = true).")
+        raise ThreatModelError(f"equation_solving needs the model of {party}.")
     found = [m for m in view.models[party]["bottom"].modules() if isinstance(m, nn.Linear)]
     if len(found) != 1 or view.schema[party].categorical:
         raise ThreatModelError(

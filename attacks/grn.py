@@ -139,6 +139,6 @@ def check_victims(view: View, name: str) -> None:
         ThreatModelError: a model is missing, or a victim's columns are not all numbers.
     """
     if not view.victims or any("bottom" not in view.models.get(p, {}) for p in view.victims):
-        raise ThreatModelError(f"{name} needs the victims' models (peer_model = true).")
+        raise ThreatModelError(f"{name} needs the victims' models.")
     if why := not_numbers(view, name):
         raise ThreatModelError(why)

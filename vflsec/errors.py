@@ -19,13 +19,38 @@ edits by hand, and is no proof against somebody who writes such files with a pro
 """
 
 
+class Reason(str):
+    """What is wrong and what to do about it, as one text; for those who cannot, the first part.
+
+    Attributes:
+        bare: what is wrong, without the remedy.
+    """
+
+    bare: str
+
+    def __new__(cls, bare: str, remedy: str = "") -> Self:
+        made = super().__new__(cls, f"{bare} {remedy}".rstrip())
+        made.bare = bare
+        return made
+
+
+def drop_remedy(text: str) -> str:
+    """What is wrong, without what to do about it where that is known apart."""
+    return text.bare if isinstance(text, Reason) else text
+
+
 class VflsecError(Exception):
     """Base of every error that a user can cause and mend."""
+
+    @property
+    def reason(self) -> str:
+        """Its text, a :class:`Reason` if it was given as one."""
+        return self.args[0] if self.args and isinstance(self.args[0], str) else str(self)
 
     @classmethod
     def must(cls, what: object, rule: str, got: object, remedy: str = "") -> Self:
         """The error ``WHAT must RULE, got GOT. REMEDY``."""
-        return cls(f"{what} must {rule}, got {got}. {remedy}".rstrip())
+        return cls(Reason(f"{what} must {rule}, got {got}.", remedy))
 
     @classmethod
     def at_most(cls, what: object, most: object, got: object, remedy: str = "") -> Self:

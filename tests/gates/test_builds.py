@@ -79,7 +79,7 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     args = ["--vflsec", "none.toml", "--vflsec-inconclusive=skip", "-k", "sets"]
     none = pytest_in(tmp_path, *args)
     assert none.returncode == 1, none.stdout
-    assert "FAIL: The scenario sets no limit." in none.stdout
+    assert "FAIL: No limit is set." in none.stdout
 
 
 @pytest.mark.slow

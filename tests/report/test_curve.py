@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from first_screens import LIMIT, NONE
+from generated import make_point, make_summary
 from printed import html, markdown_summary, print_curves, print_summary, statement
 from rich.console import Console
 
 from vflsec.audit.point import Estimate, Point
 from vflsec.audit.tradeoff_curves import find_improvements
+from vflsec.report.curve import FEW, build_curve
+from vflsec.report.tree import Paragraph, Tone
 from vflsec.runtime.typed_values import write_plain
 
 
@@ -49,6 +53,25 @@ def test_each_training_has_the_strongest_attack_on_each_target(summary: dict[str
         for k, s in (("none", 0.0), ("iso 5", 5.0))
     }
     assert (best[0.0]["attack"], best[5.0]["attack"]) == ("norm", "model_completion")
+
+
+@pytest.mark.parametrize(("unmade", "lines"), [(0, 0), (FEW, FEW), (FEW + 1, 1), (24, 1)])
+def test_many_attacks_that_cannot_be_made_are_counted_on_one_line(unmade: int, lines: int) -> None:
+    """Not what failed, nor what has a figure elsewhere."""
+    made = make_point(NONE, "norm", "label", 0.01)
+    gone = replace(made, status="not-observable", leakage=None, reason="nothing came")
+    other = replace(gone, status="not-applicable", reason="of no meaning")
+    points = [
+        made, replace(gone, defense="iso", strength=5.0),
+        replace(gone, attack="cluster", status="error", reason="out of memory"),
+        *(replace(gone if i % 3 else other, attack=f"a{i}") for i in range(unmade)),
+    ]  # fmt: skip
+    blocks = build_curve(make_summary(points, [LIMIT]), "loans")
+    said = [b.text for b in blocks if isinstance(b, Paragraph) and b.tone is Tone.WARNING]
+    assert len(said) == 2 + lines
+    counts = [int(n) for n in re.findall(r"\d+", said[-1])] if unmade > FEW else []
+    others = (unmade + 2) // 3
+    assert counts == ([unmade, others, unmade - others] if counts else [])
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

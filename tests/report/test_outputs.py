@@ -331,7 +331,7 @@ def test_annotations_cannot_be_forged(
     assert [line.split()[0] for line in lines] == ["::error", "::warning"]
     assert "file=case.toml,line=17" in lines[0]
     none = [line for line in workflow_commands({**summary, "gates": []}) if "warning" in line]
-    assert none == ["::warning title=vflsec NO GATE::The scenario sets no limit."]
+    assert none == ["::warning title=vflsec NO GATE::No limit is set."]
     for line in workflow_commands(hostile):
         assert "\n" not in line
         assert "\r" not in line

@@ -15,9 +15,10 @@ from vflsec.audit.scoring import score_answer
 from vflsec.cli.main import main
 from vflsec.core.source import Given
 from vflsec.engine.trace_attacks import infer, score, specs_for
-from vflsec.errors import ConfigError, VflsecError
+from vflsec.errors import ConfigError, Reason, VflsecError, drop_remedy
 from vflsec.measure.attack import Bench, prepare
 from vflsec.measure.guess_files import thaw
+from vflsec.plugins import registry
 from vflsec.report.exports import load_summary
 from vflsec.report.notebook import Audit
 from vflsec.specs import AttackSpec
@@ -26,6 +27,7 @@ from vflsec.trace.limits import TRUSTED
 from vflsec.trace.manifest import Run
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import read_truth, write_truth
+from vflsec.trace.views import Evidence
 
 P = ("passive1",)
 SPECS = [AttackSpec(n, adversary=P, known_rows=20) for n in ("norm", "direction")]
@@ -78,6 +80,23 @@ def test_what_was_not_recorded_is_not_called_safe(tmp_path: Path) -> None:
     assert by_attack["norm"] == "not-observable"
     assert by_attack["model_completion"] == "not-applicable"
     assert not (result.results.status == "ok").any()
+
+
+def test_why_an_attack_cannot_be_made_on_a_trace_names_no_setting(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The same attacks on a training of one's own are told what to set."""
+    names = ("direct", "residual", "value_completion")
+    made = {n: registry.attacks.create(n) for n in names}
+    facts = Evidence(Trace.open(folder / "trace-0"), [(SPECS[0], made["direct"])]).facts
+    where = infer([folder / "trace-0"], tmp_path / "g", attacks=names, limits=TRUSTED)
+    answers = thaw(where).answers[0]
+    assert [a.status for a in answers] == ["not-applicable"] * 3
+    for a in answers:
+        why = made[a.of.spec.name].pointless(facts)
+        assert isinstance(why, Reason)
+        assert a.reason == drop_remedy(why)
+        assert len(a.reason) < len(why)
 
 
 def test_every_passive_attack_is_asked(folder: Path) -> None:
@@ -370,7 +389,7 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
     assert main([*words, str(tmp_path / "a")]) == 3
     assert "--classes N" in capsys.readouterr().out
     assert main([*words, str(tmp_path / "b"), "--classes", "3"]) == 0
-    assert "1 attacks made guesses: similarity." in capsys.readouterr().out
+    assert "1 attack made guesses: similarity." in capsys.readouterr().out
     result = score(tmp_path / "b" / "guesses", [tmp_path / "y"], tmp_path / "o")
     found = result.results.query("metric == 'accuracy'").iloc[0]
     assert (found["value"], found["n"]) == (1.0, n - 12)

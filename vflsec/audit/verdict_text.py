@@ -437,7 +437,7 @@ def _better(lead: Candidate, gate: Gate) -> str:
     """What may decide a gate that the control named beforehand keeps open."""
     room = find_room(lead.point, lead.leak) if gate.limits_leaks else gate.threshold
     if room >= gate.threshold:
-        return "raise known_rows"
+        return "grant more labelled rows (known_rows)"
     value, gain, least = lead.point.value.mean, lead.point.advantage.mean, lead.leak.least.name
     own = math.nan if value is None or gain is None else value - gain
     return f"{least} reaches {own:.3f} and leaves {max(room, 0.0):.3f}; gate another metric (of)"

@@ -13,6 +13,7 @@ from vflsec.cli.arguments import DeviceOption, SetOption, find_meaning, folder_n
 from vflsec.cli.output import print_audit, print_json, say
 
 if TYPE_CHECKING:
+    from vflsec.measure.attack import Answer
     from vflsec.runtime.plain_values import Plain
     from vflsec.trace.limits import Limits
 
@@ -314,26 +315,35 @@ def _limits(allow_nonfinite: bool) -> Limits:
 
 
 def _told(guesses: Path) -> bool:
-    """Whether an attack made a guess; says what could not run, and why, once for each."""
+    """Whether an attack made a guess; says what could not run, and why where that is short, or
+    where nothing did.
+    """
     from vflsec.measure.guess_files import thaw
+    from vflsec.report.curve import FEW, count_unmade
+    from vflsec.report.verdicts import format_count
 
     frozen = thaw(guesses)
     ran: set[tuple[str, str]] = set()
-    lines: dict[tuple[str, str], str] = {}
-    for of in frozen.answers:
-        for a in of:
-            key = (a.of.spec.label, "+".join(a.of.spec.adversary))
-            if a.guess is not None:
-                ran.add(key)
-            else:
-                lines.setdefault(key, f"{a.status}: {a.reason}")
+    idle: dict[tuple[str, str], Answer] = {}
+    for a in (a for of in frozen.answers for a in of):
+        key = (a.of.spec.label, "+".join(a.of.spec.adversary))
+        if a.guess is not None:
+            ran.add(key)
+        else:
+            idle.setdefault(key, a)
+    idle = {key: a for key, a in idle.items() if key not in ran}
     if ran:
-        say(f"{len(ran)} attacks made guesses: {', '.join(sorted({k[0] for k in ran}))}.")
+        names = ", ".join(sorted({label for label, _ in ran}))
+        say(f"{format_count(len(ran), 'attack')} made guesses: {names}.")
     else:
         say(f"{_NO_GUESS}. `vflsec trace grant` adds known labels, classes and prior.")
-    for (label, who), why in lines.items():
-        if (label, who) not in ran:
-            say(f"  {label} by {who}: {why}")
+    unmade = {key: a.status for key, a in idle.items() if a.status != "error"}
+    unmade = unmade if ran and len(unmade) > FEW else {}
+    for (label, who), a in idle.items():
+        if (label, who) not in unmade:
+            say(f"  {label} by {who}: {a.status}: {a.reason}")
+    if unmade:
+        say(f"{count_unmade(unmade)}. Why: {guesses / 'answers.json'} (status, reason).")
     for note in frozen.notes:
         say(f"note: {note}")
     return bool(ran)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
-from vflsec.errors import ThreatModelError
+from vflsec.errors import Reason, ThreatModelError
 from vflsec.label import make_label
 from vflsec.specs import OF_THE_LABELS, Params
 
@@ -191,13 +191,13 @@ class Attack:
     def explain_top(self, facts: Facts) -> str:
         """'' if logits are the sum of what parties send, else what to set."""
         if facts.top or facts.aggregation == "concat":
-            return (f"{self.name} needs summed logits. Set top = [], linear_top = false and "
-                    'aggregation = "sum".')  # fmt: skip
+            remedy = 'Set top = [], linear_top = false and aggregation = "sum".'
+            return self.explain_need("summed logits", remedy)
         return ""
 
     def explain_need(self, what: str, instead: str = "") -> str:
         """Why the attack has no meaning without this, and what to do instead."""
-        return f"{self.name} needs {what}. {instead}".rstrip()
+        return Reason(f"{self.name} needs {what}.", instead)
 
     def explain_codes(self, view: View) -> str:
         """'' if the victims have numbers alone, else which of them has categories."""

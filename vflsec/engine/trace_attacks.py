@@ -22,7 +22,7 @@ from vflsec.core.view import Need, View, as_needs
 from vflsec.core.visibility import OPAQUE, looked_at
 from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_scores import score
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, drop_remedy
 from vflsec.measure.attack import Answer, Bench, Prepared, prepare
 from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.plugins import registry
@@ -379,7 +379,11 @@ class _TraceAttacks:
 
 
 def _strip(answer: Answer) -> Answer:
-    """The answer with its controls made, and nothing of what the adversary saw."""
+    """The answer with its controls made, and nothing of what the adversary saw.
+
+    Why there is none is said without a remedy: of a training that is over nothing can be set.
+    """
+    answer = replace(answer, reason=drop_remedy(answer.reason))
     try:
         controls = list(answer.controls()) if answer.guess is not None else []
     except ConfigError as why:  # one took too long, and without it a figure says more than it may

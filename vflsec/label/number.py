@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from vflsec.errors import Reason
 from vflsec.label.kind import Ints, Label
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class Number(Label):
 
     def explain_unsuited(self, attack: str) -> str:
         """That it guesses classes."""
-        return f"{attack} needs classes; {self.sentence}. Take residual or value_completion."
+        return Reason(
+            f"{attack} needs classes; {self.sentence}.", "Take residual or value_completion."
+        )
 
     def list_parts(
         self, quantities: bool, labelwise: bool, questions: Sequence[str]

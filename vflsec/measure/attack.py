@@ -414,7 +414,7 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
         return "not-observable", why
     # the plan has asked too, unless these facts were not known yet
     why = find_exhausted(of.spec, _labelled(of, view)) or of.attack.pointless(view.facts)
-    return ("not-applicable", str(why)) if why else ("", "")
+    return ("not-applicable", why) if why else ("", "")
 
 
 def _unlisted(found: Any, count: int, what: str) -> str:

@@ -428,7 +428,7 @@ def attempt_call(
         with contain(what, passing, seconds), warnings.catch_warnings():
             return call(), ""
     except VflsecError as error:
-        return None, str(error)
+        return None, error.reason
     except Exception as error:
         if passing(error):
             raise

@@ -23,6 +23,7 @@ from vflsec.report.ungated_leaks import find_deployed, format_parts
 from vflsec.report.verdicts import NO_GATE, format_headline, format_place
 
 _SHOW_GATE = "vflsec show gate"
+_GRANT_MORE = "Record with more known labels"
 _LIST_ATTACKS, _LIST_DEFENSES = "vflsec list attacks", "vflsec list defenses"
 
 
@@ -80,7 +81,8 @@ def _no_gate(summary: Summary) -> Step:
     if not summary.attacks:
         return Step("Add an [[attack]] and a [[gate]].", _LIST_ATTACKS)
     limit = format_command(summary, "gate", "--max", "0.1")
-    return Step("Set a limit in a [[gate]], or try one:", limit)
+    where = "with --max or --gates" if summary.is_of_traces else "in a [[gate]]"
+    return Step(f"Set a limit {where}, or try one:", limit)
 
 
 def _unfinished(summary: Summary) -> Step:
@@ -102,9 +104,10 @@ def _not_validated(open_: Open, summary: Summary) -> Step | None:
     never = any(a.code == "never_undefended" for a in found.values())
     if never and not format_command(summary, "audit"):
         return Step("Add as many traces without a defense (run={'defense': 'none'}) to the audit.")
+    more = (_GRANT_MORE if summary.is_of_traces
+            else "Check settings, grant more (known_rows, aux_rows)")  # fmt: skip
     return Step(
-        f"Not validated: {clean(', '.join(found))}. Check settings, grant more (known_rows, "
-        "aux_rows), or name the attacks of a gate.",
+        f"Not validated: {clean(', '.join(found))}. {more}, or name the attacks of a gate.",
         _show(next(iter(found.values())).place.attack),
     )
 
@@ -128,10 +131,10 @@ def _stuck(open_: Open, summary: Summary) -> Step | None:
         return None
     of_leaks = v.gate.limits_leaks
     more, where = ("known_rows", "vflsec show attack") if of_leaks else ("test rows", _SHOW_GATE)
-    return Step(
-        f"Seeds do not decide '{clean(v.label)}'. Take more {more}, or try another strength or "
-        "limit.", where,
-    )  # fmt: skip
+    text = f"Take more {more}, or try another strength or limit."
+    if summary.is_of_traces:
+        text, where = f"{_GRANT_MORE}, or try another limit.", _SHOW_GATE
+    return Step(f"Seeds do not decide '{clean(v.label)}'. {text}", where)
 
 
 def _no_room(open_: Open, summary: Summary) -> Step | None:
@@ -169,7 +172,7 @@ def _insensitive(summary: Summary) -> Step | None:
 
 def _uncovered(summary: Summary) -> Step | None:
     """Attack families not tested, although the messages they need were sent."""
-    gaps = find_uncovered(summary) if summary.scenario else []  # a trace was asked for all
+    gaps = [] if summary.is_of_traces else find_uncovered(summary)  # a trace was asked for all
     if not gaps:
         return None
     return Step(
@@ -213,9 +216,10 @@ def _reversed_ranking(open_: Open, summary: Summary) -> Step | None:
     v = next((v for v in open_ if v.rule == "reversed_ranking" and not v.more_seeds), None)
     if v is None:
         return None
+    more = _GRANT_MORE if summary.is_of_traces else "Grant known_rows"
     return Step(
-        f"{clean(v.attack)} leaks at {format_place(v)} with labels flipped. Grant known_rows, and "
-        "look for another strength.",
+        f"{clean(v.attack)} leaks at {format_place(v)} with labels flipped. {more}, and look for "
+        "another strength.",
         _search(v.dataset, summary) or _show(v.attack),
     )
 

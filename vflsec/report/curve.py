@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vflsec.audit.findings import metric_name
@@ -23,7 +23,7 @@ from vflsec.report.tree import (
     View,
     make_columns,
 )
-from vflsec.report.verdicts import format_place
+from vflsec.report.verdicts import format_count, format_place
 
 _PRINTED = frozenset({View.TERMINAL, View.WHOLE})
 
@@ -52,10 +52,39 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
         (Column("Training", Kind.NAME), *(Column(head, Kind.NUMBER) for head in heads)),
         tuple(_build_rows(here, list(gains.values()), lifts)), f"Leakage and utility of {dataset}",
     )  # fmt: skip
-    reasons = sorted({f"{p.attack} by {p.adversary}: {p.reason}" for p in here if p.reason})
-    said = [Paragraph(why, Tone.WARNING, views=_PRINTED) for why in reasons]
+    said = [Paragraph(why, Tone.WARNING, views=_PRINTED) for why in _list_reasons(here)]
     caps = Paragraph(_caps(summary, dataset), Tone.SOFT, views=frozenset({View.TERMINAL}))
     return (table, *([caps] if caps.text else []), *said)
+
+
+FEW = 3
+"""How many attacks that cannot be made are told with their reasons; of more it is how many."""
+
+
+def _list_reasons(points: Sequence[Point]) -> list[str]:
+    """Why attacks have no figure; of many that have none at all, as on a trace, how many."""
+    measured = {(p.attack, p.adversary) for p in points if p.status == "ok"}
+    unmade = {
+        (p.attack, p.adversary): p.status for p in points
+        if p.status.startswith("not-") and (p.attack, p.adversary) not in measured
+    }  # fmt: skip
+    unmade = unmade if len(unmade) > FEW else {}
+    told = [p for p in points if p.reason and (p.attack, p.adversary) not in unmade]
+    out = sorted({f"{p.attack} by {p.adversary}: {p.reason}" for p in told})
+    where = "report.html (Not observable) and results.csv (status, reason)"
+    return [*out, f"{count_unmade(unmade)}. Why: {where}."] if unmade else out
+
+
+def count_unmade(unmade: Mapping[tuple[str, str], str]) -> str:
+    """How many attacks cannot be made, by their status: ``2 attacks cannot be made (...)``.
+
+    Args:
+        unmade: the status of each attack by each adversary.
+    """
+    by_status = Counter(unmade.values())
+    counts = ", ".join(f"{n} {status}" for status, n in sorted(by_status.items()))
+    who = ", ".join(sorted({adversary for _, adversary in unmade}))
+    return f"{format_count(len(unmade), 'attack')} by {who} cannot be made ({counts})"
 
 
 def _caps(summary: Summary, dataset: str) -> str:

@@ -366,7 +366,7 @@ def format_spots(rows: Iterable[GridRow]) -> str:
 def describe_work(summary: Summary) -> str:
     """Trainings, processor time and wall time."""
     cells, cost = summary.cells, summary.cost
-    if not summary.scenario and not summary.scenario_file:
+    if summary.is_of_traces:
         return f"{format_count(len(summary.data), 'recording')}, nothing was trained"
     text = f"{cells.finished} of {cells.planned} trainings on {summary.device}"
     if cost.cpu_seconds is None:

@@ -127,6 +127,11 @@ class Summary(Recorded):
     def __post_init__(self) -> None:
         object.__setattr__(self, "points", tuple(correct(self.points, self.gates, self.confidence)))
 
+    @property
+    def is_of_traces(self) -> bool:
+        """Whether recordings were audited: nothing of the training can be set any more."""
+        return not self.scenario and not self.scenario_file
+
     @cached_property
     def claims(self) -> tuple[LeakageClaim, ...]:
         """What each attacker learns of each target under each training."""

@@ -28,7 +28,7 @@ BOUNDS = (
 _OTHER_LEVEL = " A line may name another level."
 
 
-NO_GATE, _NO_LIMIT = "NO GATE", "The scenario sets no limit."
+NO_GATE, _NO_LIMIT = "NO GATE", "No limit is set."
 
 
 def format_place(row: Training | Claim) -> str:

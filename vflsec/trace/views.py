@@ -393,7 +393,10 @@ class Evidence(Source):
             view = self.view(spec)
             lack = find_lack(self, spec, attack, view)
         except ThreatModelError as why:
-            view, lack = View(self.who, {}, {}, {}, {}, {}, self.facts, {}), (_UNGRANTED, str(why))
+            view, lack = (
+                View(self.who, {}, {}, {}, {}, {}, self.facts, {}),
+                (_UNGRANTED, why.reason),
+            )
         return Given([view], [self.trace.manifest.run.seed], Ended(self.phase), lack)
 
     def view(self, spec: AttackSpec) -> View:
