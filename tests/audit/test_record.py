@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vflsec.audit.looks import Looks
 from vflsec.audit.point import Training
 from vflsec.audit.record import Attacker, AuditRecord, read_record, write_record
 from vflsec.specs import CellResult, CellSpec, DefenseSpec
@@ -20,18 +21,19 @@ FIRST: dict[str, Any] = {
 
 
 def test_a_record_is_read_back_as_it_was_kept() -> None:
-    record = AuditRecord(**FIRST, algorithms={"audit:c": "splitnn"}, looks=2, shard="1/2",
-                         families={"f": ["a"]})  # fmt: skip
+    record = AuditRecord(**FIRST, algorithms={"audit:c": "splitnn"}, families={"f": ["a"]},
+                         looks=Looks((5, 10)), shard="1/2")  # fmt: skip
     kept = json.loads(json.dumps(write_record(record)))
     read = read_record(kept)
     assert json.loads(json.dumps(write_record(read))) == kept
-    assert (read.looks, read.shard, read.algorithms) == (2, "1/2", record.algorithms)
+    assert (read.looks, read.shard) == (Looks((5, 10)), "1/2")
+    assert read.algorithms == record.algorithms
     assert replace(read, gate_lines=(), visibility=()) == record  # tuples come back as lists
 
 
 def test_what_an_earlier_version_did_not_write_has_its_default() -> None:
     record = read_record({**FIRST, "of_a_later_version": 1})
-    assert (record.looks, record.shard, record.attacker) == (1, "", Attacker())
+    assert (record.looks, record.shard, record.attacker) == (Looks(), "", Attacker())
     assert record.families is None
     for key in FIRST:
         with pytest.raises(ValueError, match=key):

@@ -282,5 +282,5 @@ def test_a_wrong_shard_is_one_clear_error(text: str, tmp_path: Path) -> None:
 
 def test_a_shard_knows_no_verdict_to_wait_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--shard: .* --until-decided"):
-        audit(tmp_path, shard="1/2", looks=2)
+        audit(tmp_path, shard="1/2", sequential=True)
     assert Shard.parse("02/8") == Shard(2, 8)

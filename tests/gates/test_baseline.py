@@ -272,7 +272,7 @@ def test_claimed_epsilons(values: list[float], claimed: float, verdict: str, rul
     assert (v.verdict, v.rule, v.origin) == (verdict, rule, "claim")
     assert v.threshold == claimed
     assert judge_claims(made, [CLAIM]) == []
-    (v,) = judge_claims(made, [replace(CLAIM, epsilon=claimed)], looks=4)
+    (v,) = judge_claims(made, [replace(CLAIM, epsilon=claimed)], share=1 / 4)
     assert v.verdict == verdict.replace("FAIL", "INCONCLUSIVE")  # 0.023 is above 0.05 / 4
     assert judge_claims(made, [replace(CLAIM, strength=2.0, epsilon=1.0)]) == []
 

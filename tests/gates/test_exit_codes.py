@@ -11,10 +11,10 @@ from audited import SCENARIO, Planted, gate
 from sampled import sampled
 
 from vflsec.audit.gate import Gate
+from vflsec.audit.looks import Looks
 from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.engine import run as engine
-from vflsec.engine import until_decided
 from vflsec.engine.audit_record import _seen_from_build
 from vflsec.specs import AttackSpec, CellResult, CellSpec
 from vflsec.storage.store import Store
@@ -113,21 +113,40 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     assert go(planted, tmp_path, text, "--until-decided", 80) == 0
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     (verdict,) = summary["gates"]
-    assert 5 < verdict["n"] <= 80
-    assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
+    looks = {10: 2, 20: 3, 40: 4, 80: 5}[verdict["n"]]
+    assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 2**looks)
     assert len(set(planted.trained)) == len(planted.trained)
     assert main.main(["gate", str(tmp_path / "out")]) == 0
     with Store(tmp_path / "out", readonly=True) as store:
         other = engine.judge(store, also=[Gate(max=0.09)], only=True, export=False)
-    assert other.summary["gates"][0]["gate"]["confidence"] == pytest.approx(1 - 0.05 / 5)
+    assert other.summary["gates"][0]["gate"]["confidence"] == verdict["gate"]["confidence"]
 
 
-@pytest.mark.parametrize(
-    ("first", "most", "plan"),
-    [(5, 5, [5]), (5, 6, [5, 6]), (5, 40, [5, 10, 20, 40]), (3, 10, [3, 6, 10])],
-)
-def test_looks_are_fixed_beforehand(first: int, most: int, plan: list[int]) -> None:
-    assert until_decided.list_looks(first, most) == plan
+def test_a_larger_budget_goes_on_from_the_looks_that_were_spent(tmp_path: Path) -> None:
+    """The second run began its looks anew: over both an error was likelier than the level says."""
+    text = gate(max=0.1, attack="norm", defense="defended")
+    ends = []
+    for name, budgets in (("one", [40]), ("two", [10, 40]), ("three", [10, 10, 40, 40])):
+        (tmp_path / name).mkdir()
+        planted = Planted(LEAKS, {"norm": 0.098, "model_completion": 0.0}, sd=0.04)
+        for most in budgets:
+            assert go(planted, tmp_path / name, text, "--until-decided", most) == 3
+        with Store(tmp_path / name / "out", readonly=True) as store:
+            looks = store.record().looks
+        summary = json.loads((tmp_path / name / "out" / "summary.json").read_text())
+        (verdict,) = summary["gates"]
+        assert verdict["gate"]["confidence"] == looks.narrow(0.95)
+        ends.append((looks, verdict["n"], verdict["high"], len(planted.trained)))
+    assert ends[0][:2] == (Looks((5, 10, 20, 40)), 40)
+    assert ends[1:] == ends[:1] * 2
+    # seeds that are already there cost no look, and those of a lone audit do where others were paid
+    assert go(planted, tmp_path / "two", text, "--seeds", 20) == 3
+    assert go(planted, tmp_path / "two", text, "--seeds", 50) in (0, 3)
+    with Store(tmp_path / "two" / "out", readonly=True) as store:
+        assert store.record().looks == Looks((5, 10, 20, 40, 50))
+    assert go(planted, tmp_path / "one", text, "--until-decided", 10, "--fresh") == 3
+    with Store(tmp_path / "one" / "out", readonly=True) as store:
+        assert store.record().looks == Looks((5, 10))
 
 
 def test_until_decided_stops_where_seeds_are_not_what_is_missing(tmp_path: Path) -> None:

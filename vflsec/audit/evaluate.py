@@ -12,6 +12,7 @@ from vflsec.audit.baseline import Baseline, add_grants, judge_regressions
 from vflsec.audit.evaluation import Claim, Evaluation
 from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
 from vflsec.audit.judge import judge
+from vflsec.audit.looks import Looks
 from vflsec.audit.multilabel import build_label_findings, by_label
 from vflsec.audit.point import Point, Training
 from vflsec.audit.record import AuditRecord
@@ -60,9 +61,9 @@ def evaluate(
     audited = _gated(record, results, points)
     others: list[gates.Verdict] = []
     if not partial and not only:
-        others += judge_claims(own, _claims(record, results), confidence, looks)
+        others += judge_claims(own, _claims(record, results), confidence, looks.share)
     if before is not None:
-        now, strict = add_grants(own, record.attacks), 1 - (1 - confidence) / looks
+        now, strict = add_grants(own, record.attacks), looks.narrow(confidence)
         others += judge_regressions(now, before, validated, strict, points, record.data)
     verdicts = [] if partial else [
         v for g in every_gate
@@ -171,15 +172,15 @@ def _with_roles(
     return out + [replace(r, role="control") for r in planted if r.cell not in shown]
 
 
-def _gate(section: Mapping[str, Any], confidence: float, looks: int = 1) -> gates.Gate:
+def _gate(section: Mapping[str, Any], confidence: float, looks: Looks) -> gates.Gate:
     """A gate of the scenario; each of several looks at it gets its share of the error."""
     known = {f.name for f in fields(gates.Gate)}
     given = {"confidence": confidence} | {k: v for k, v in section.items() if k in known}
     return _shared(gates.Gate(**given), looks)
 
 
-def _shared(gate: gates.Gate, looks: int) -> gates.Gate:
-    return replace(gate, confidence=1 - (1 - gate.confidence) / looks)
+def _shared(gate: gates.Gate, looks: Looks) -> gates.Gate:
+    return replace(gate, confidence=looks.narrow(gate.confidence))
 
 
 def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[Claimed]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from vflsec.audit.exposure import Protocol
 from vflsec.audit.leakage import defense_point
+from vflsec.audit.looks import Looks
 from vflsec.audit.point import Grants, Training
 from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult
@@ -171,7 +172,7 @@ class AuditRecord(Recorded):
         planted_as: what an attack is called on a planted leak, where that is another name.
         scenario_source: where the scenario lies, as seen from the results, and what it held.
         files: hashes of the tables, by path.
-        looks: how often the gates are judged before they must be decided.
+        looks: how often the gates were judged while seeds were added.
         gate_lines: line of each gate in the scenario's file, 0 where it has none.
         classes: number of classes by data set, 1 for a quantity and 0 for several labels.
         tables: what is known of the tables, by data set.
@@ -197,7 +198,7 @@ class AuditRecord(Recorded):
     planted_as: Mapping[str, str] = field(default_factory=dict)
     scenario_source: ScenarioSource = field(default_factory=ScenarioSource)
     files: Mapping[str, str] = field(default_factory=dict)
-    looks: int = 1
+    looks: Looks = field(default_factory=Looks)
     gate_lines: Sequence[int] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec._version import __version__
+from vflsec.audit.looks import Looks
 from vflsec.audit.point import Grants
 from vflsec.audit.record import AttackFacts, AuditRecord, Command, Described, ScenarioSource
 from vflsec.config.scenario import load_scenario, packaged_scenarios
@@ -38,14 +39,14 @@ AUDITOR = "VFLSEC_AUDITOR"
 
 
 def make_record(
-    scenario: Scenario, plan: Plan, device: str, looks: int, folder: Path
+    scenario: Scenario, plan: Plan, device: str, looks: Looks, folder: Path
 ) -> AuditRecord:
     """What judging the results later needs, but for what could run: no data is read again for it.
 
     Args:
         scenario, plan: what is audited.
         device: where it runs.
-        looks: how often the gates are judged before they must be decided.
+        looks: how often the gates were judged while seeds were added.
         folder: the results directory.
     """
     from vflsec.engine.tune_advice import list_treating

@@ -20,8 +20,8 @@ class Options:
         fresh: remove an earlier audit's files from the results directory first.
         keep_views: keep what attackers saw beside the results, see `vflsec.train.view_writer`.
         views_mb: most megabytes of all kept views.
-        looks: how often the gates are judged before they must be decided, see
-            `vflsec.engine.until_decided`; each look gets its share of the error.
+        sequential: this is one of several looks while seeds are added, and gets its share of the
+            error, see :class:`vflsec.audit.looks.Looks`.
         shard: ``I/N``: do one part of N and judge nothing, see `vflsec.engine.shard`; '' does all.
         cluster: where the work is done, see `vflsec.engine.worker_pools`; '' is this machine.
 
@@ -33,7 +33,7 @@ class Options:
     jobs: int = 1
     replicas: int = 32
     fresh: bool = False
-    looks: int = 1
+    sequential: bool = False
     keep_views: bool = False
     views_mb: int = 4096
     shard: str = ""
@@ -43,9 +43,8 @@ class Options:
         check.integer("--jobs", self.jobs)
         check.integer("--replicas", self.replicas)
         check.integer("--views-mb", self.views_mb)
-        check.integer("looks", self.looks)
         for both, one, other, instead in (
-            (self.part is not None and self.looks > 1, "--shard", "--until-decided", "--seeds"),
+            (self.part is not None and self.sequential, "--shard", "--until-decided", "--seeds"),
             (self.cluster and self.keep_views, "--cluster", "--keep-views", "--jobs or --shard"),
         ):
             if both:

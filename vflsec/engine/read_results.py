@@ -16,6 +16,7 @@ from vflsec.audit.baseline import (
     refuse_failed,
 )
 from vflsec.audit.compare import Comparison, compare
+from vflsec.audit.looks import Looks
 from vflsec.audit.result_row import read_rows
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import AUDIT_AGAIN, ConfigError
@@ -35,6 +36,18 @@ def read_audit(folder: Path, **how: Any) -> Audit:
     """
     with Store(folder, readonly=True) as store:
         return judge(store, export=False, **how)
+
+
+def read_looks(folder: Path) -> Looks:
+    """The looks at the audit in a results directory; none where there is no audit.
+
+    Raises:
+        ConfigError: its results cannot be read.
+    """
+    if not (folder / STORE_NAME).is_file():
+        return Looks()
+    with Store(folder, readonly=True) as store:
+        return Looks() if store.meta("audit") is None else store.record().looks
 
 
 def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vflsec.audit.looks import Looks
 from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.core import check
@@ -23,6 +24,7 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.engine.evaluate_store import judge, mark_standing, read_standing
 from vflsec.engine.executor import Listener, Order, execute, find_replicas
 from vflsec.engine.options import Options
+from vflsec.engine.read_results import read_looks
 from vflsec.engine.shard import divide_groups
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_workers
@@ -81,7 +83,7 @@ def run_audit(
         set: overrides ``a.b=value``, as on the command line.
         progress: told what happens.
         backend: data layer and trainer, for tests.
-        options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``looks``,
+        options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``sequential``,
             ``keep_views``, ``views_mb``, ``shard``, ``cluster``, see
             :class:`vflsec.engine.options.Options`.
 
@@ -147,8 +149,9 @@ def _run(
     started, worked = time.monotonic(), _worked()
     asked = loaded.root.audit.attacker
     whole = given is None and how.part is None and not how.keep_views and asked == "default"
-    record = make_record(loaded, plan, where, how.looks, folder)
     with claim(folder) as lock:
+        looks = _count_looks(folder, len(loaded.root.audit.seeds), how)
+        record = make_record(loaded, plan, where, looks, folder)
         if whole and not how.fresh and (found := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
             _warn_of_age(reporter, folder, found.summary["made_before"])
@@ -164,7 +167,7 @@ def _run(
                 who = strong_attacker.choose_attacker(plan, store, asked, do)
                 if asked != "default":
                     plan = strong_attacker.settle_plan(plan, who, loaded, backend.load_source)
-                    record = make_record(loaded, plan, where, how.looks, folder)
+                    record = make_record(loaded, plan, where, looks, folder)
                 record = replace(
                     record, attacker=who, shard=str(how.part or ""), runnable=find_runnable(plan)
                 )
@@ -187,6 +190,12 @@ def _run(
         if whole and not left:
             lock.stand(mark_standing(folder, record))
         return audit
+
+
+def _count_looks(folder: Path, seeds: int, how: Options) -> Looks:
+    """The looks at what a folder holds, with this one; a lone audit has none to count."""
+    before = Looks() if how.fresh else read_looks(folder)
+    return before.add(seeds) if how.sequential or before.seeds else before
 
 
 def _check_writable(plan: Plan) -> None:

@@ -59,7 +59,8 @@ class Claimed(Training):
 
 
 def judge_claims(
-    rows: Iterable[ResultRow], claims: Iterable[Claimed], confidence: float = 0.95, looks: int = 1,
+    rows: Iterable[ResultRow], claims: Iterable[Claimed], confidence: float = 0.95,
+    share: float = 1.0,
 ) -> list[Verdict]:  # fmt: skip
     """One verdict for every claim that was measured.
 
@@ -69,7 +70,7 @@ def judge_claims(
             has several, and how (:mod:`vflsec.epsilon.measured_claims`).
         claims: one for each training and claimant.
         confidence: at which each measured lower bound holds.
-        looks: how often the claims are judged while seeds are added; they share the error.
+        share: of the error that they may make, see :class:`vflsec.audit.looks.Looks`.
     """
     claims = list(claims)
     made = [c for c in claims if c.epsilon is not None]
@@ -79,7 +80,7 @@ def judge_claims(
         (at, of, c) for (at, whose), of in found.items() for c in made
         if c.training == at.training and whose in ("", c.by or whose)
     ]  # fmt: skip
-    alpha = (1 - confidence) / (looks * max(len(tested), 1))
+    alpha = (1 - confidence) * share / max(len(tested), 1)
     beside = Counter(c.training for c in made)
     out = [_idle(c) for c in claims if c.idle]
     for at, of, c in tested:

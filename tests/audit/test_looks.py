@@ -1,0 +1,58 @@
+"""Looks while seeds are added: each has its share of the error, all together no more than one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vflsec.audit.looks import Looks
+from vflsec.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "most", "plan"),
+    [
+        ((), 5, 5, [5]), ((), 5, 6, [5, 6]), ((), 5, 40, [5, 10, 20, 40]), ((), 3, 10, [3, 6, 10]),
+        ((5, 10), 5, 40, [10, 20, 40]), ((5, 10), 5, 10, [10]), ((5, 12), 5, 10, [12]),
+    ],
+)  # fmt: skip
+def test_a_plan_begins_where_the_last_look_was(
+    before: tuple[int, ...], first: int, most: int, plan: list[int]
+) -> None:
+    assert Looks(before).plan(first, most) == plan
+
+
+def test_shares_halve_and_never_reach_the_whole() -> None:
+    looks, spent = Looks(), 0.0
+    assert (looks.share, looks.narrow(0.9)) == (1.0, 0.9)
+    for k in range(1, 12):
+        looks = looks.add(5 * k)
+        spent += looks.share
+        assert looks.narrow(0.95) == pytest.approx(1 - 0.05 / 2**k)
+        assert spent == pytest.approx(1 - 2**-k)
+    assert looks.add(3) == looks.add(55) == looks
+
+
+@pytest.mark.parametrize("budgets", [(40,), (10, 40), (10, 20, 40)])
+def test_however_the_budget_grows_no_more_audits_err_than_one_look_may(budgets: Any) -> None:
+    """Independent reference: drawn differences with mean 0, and a t test at each look."""
+    values = np.random.default_rng(3).standard_normal((20_000, 40))
+    accused = np.zeros(len(values), dtype=bool)
+    looks = Looks()
+    for most in budgets:
+        for n in looks.plan(5, most):
+            looks = looks.add(n)
+            some = values[:, :n]
+            t = some.mean(1) / (some.std(1, ddof=1) / n**0.5)
+            accused |= t > stats.t.ppf(looks.narrow(0.95), n - 1)
+    assert looks.seeds == (5, 10, 20, 40)
+    assert 0.03 < accused.mean() < 0.05
+
+
+@pytest.mark.parametrize("seeds", [(0,), (5, 5), (10, 5), ("x",), (5.0,), (True,)])
+def test_looks_that_cannot_have_been_are_refused(seeds: Any) -> None:
+    with pytest.raises(ConfigError):
+        Looks(seeds)
