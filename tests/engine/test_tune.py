@@ -26,7 +26,7 @@ from vflsec.engine.tune_advice import (
     list_remedies,
     list_treating,
 )
-from vflsec.engine.tune_search import Tuned, Unasked, tune
+from vflsec.engine.tune_search import Deployment, Tuned, Unasked, tune
 from vflsec.errors import ConfigError
 from vflsec.plan.planner import make_plan
 from vflsec.plugins import registry
@@ -214,26 +214,23 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     assert [t.strength for t in found.trials] == [0, 1, 8]
     assert found.strength == 1
     assert found.next == ()
-    assert found.deploy == (
-        "strength = [0, 1] under iso; in its gates defense = 'iso' and strength = 1."
-    )
-    assert "Without" not in found.reason
+    assert found.deploy == Deployment("iso", 1, (), "iso", "iso")
+    assert found.without == ()
     fine = tune(path, "iso", between=(1.234567, 8), rounds=0, confirm=False, out=tmp_path / "fine")
     assert fine.strength == 1.234567
-    assert "strength = [0, 1.234567] under iso;" in fine.deploy
-    assert fine.deploy.endswith("strength = 1.234567.")  # 1.235 was not tried
+    assert fine.deploy == Deployment("iso", 1.234567, (), "iso", "iso")  # 1.235 was not tried
     stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
     path.write_text(stack + gate(metric="epsilon_lower", max=9.0))  # of which iso claims none
     found = tune(path, "iso", between=(1, 8), rounds=0, confirm=False, out=tmp_path / "out")
-    assert found.reason.endswith(" Without discrete, which the scenario has.")
+    assert found.without == ("discrete",)
     both = tmp_path / "both.toml"
     both.write_text(
         SCENARIO.replace('name = "iso"\nstrength = [0, 5]', 'name = "discrete"\nstrength = [0, 2]')
         + '[[defense]]\nname = "iso"\nstrength = [0, 1]\n'
         + gate(max=0.1, defense="discrete + iso(strength=1.0)", strength=2)
     )
-    assert "strength = [0, 1] under iso" in found.deploy
-    assert "defense = 'discrete + iso(strength=1.0)'" in found.deploy
+    stack = "discrete + iso(strength=1.0)"
+    assert found.deploy == Deployment("iso", 1, ("discrete",), stack, "discrete")
     judged = engine.run_audit(both, tmp_path / "both", backend=safe.backend())
     assert [(v.defense, v.strength, v.verdict) for v in judged.verdicts] == [
         ("discrete + iso(strength=1.0)", 2.0, "PASS")
@@ -273,7 +270,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     assert [(g.metric, g.rule) for g in found.fresh.gates] == [
         ("", Rule.WITHIN), ("utility", Rule.EXCEEDED),
     ]  # fmt: skip
-    assert (found.strength, found.confirmed, found.deploy) == (1, False, "")
+    assert (found.strength, found.confirmed, found.deploy) == (1, False, None)
     none = Planted(dict.fromkeys(leaks, 0.0))
     monkeypatch.setattr(engine, "default_backend", none.backend)
     path.write_text(SCENARIO + asked[2] + gate(metric="utility", min=0.85, strength=5))

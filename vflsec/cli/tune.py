@@ -22,7 +22,7 @@ from vflsec.cli.output import console_for, print_json, say
 
 if TYPE_CHECKING:
     from vflsec.engine.tune_advice import Remedy
-    from vflsec.engine.tune_search import Tuned
+    from vflsec.engine.tune_search import Deployment, Tuned
 
 
 def tune(
@@ -78,13 +78,15 @@ def tune(
         found.append(f)
         if format_ is not Format.json:  # at once, for the next may be refused
             _print_found(f, scenario, words if confirm else {**words, "--no-confirm": ""})
+            say(f"  Results: {base / name}")
     front = pareto([t for f in found for t in f.trials])
     if format_ is Format.json:
         print_json([write_plain(f) for f in found])
     else:
-        say("Pareto front (utility, worst advantage):")
+        say("Best trade-offs (Pareto front, means; the largest advantage of any attack):")
         for t in front:
-            say(f"  {t.defense} {t.strength:g}: {t.utility:.3f}, {t.leak:+.3f}.{t.epsilons()}")
+            figures = f"utility {t.utility:.3f}, advantage {t.leak:+.3f}"
+            say(f"  {t.defense} {t.strength:g}: {figures}.{t.epsilons()}")
     lost = any(f.strength is None or f.confirmed is False or f.silent for f in found)
     raise typer.Exit(3 if lost else 0)
 
@@ -104,6 +106,8 @@ def _print_found(found: Tuned, scenario: str, given: Mapping[str, str]) -> None:
     for gate in found.fresh.gates if found.fresh else ():
         if not gate.passes:
             say(f"  {gate.verdict} {gate.label}. {gate.reason}")
+    if found.without:
+        say(f"  The search leaves out {', '.join(found.without)}, which the scenario has.")
     for label, why in found.unasked.items():
         say(f"  Not judged here: {label} ({why.words}).")
     for remedy in found.next:
@@ -111,7 +115,19 @@ def _print_found(found: Tuned, scenario: str, given: Mapping[str, str]) -> None:
         if remedy.options or remedy.other:
             say(f"    {_format_command(found.defense, scenario, given, remedy)}")
     if found.deploy:
-        say(f"  In the scenario: {found.deploy}")
+        _print_deployment(found.deploy)
+
+
+def _print_deployment(to: Deployment) -> None:
+    from vflsec.audit.rounding import show_exact
+
+    value = show_exact(to.strength)  # another one was not tried
+    where = f", behind that of {' and '.join(to.behind)}" if to.behind else ""
+    say(f"  In the scenario, add or change the [[defense]] of {to.defense}{where}:")
+    say(f"    strength = [0, {value}]")
+    say("  In its gates, name this point:")
+    say(f'    defense = "{to.gates}"')
+    say(f"    strength = {value if to.swept == to.defense else f'(that of {to.swept})'}")
 
 
 def _format_command(defense: str, scenario: str, given: Mapping[str, str], remedy: Remedy) -> str:

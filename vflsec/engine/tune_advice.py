@@ -28,7 +28,6 @@ class RemedyKind(StrEnum):
     WEAKER = "weaker"
     BETWEEN = "between"
     LOOSER = "looser"
-    STRICTER = "stricter"
     OTHER_MESSAGES = "other_messages"
     OTHER_DEFENSES = "other_defenses"
     NO_OTHER_DEFENSE = "no_other_defense"
@@ -110,17 +109,22 @@ def _more_seeds(seeds: int, text: str) -> Remedy:
     return Remedy(RemedyKind.MORE_SEEDS, text, ("--seeds", str(seeds)))
 
 
-def list_doubts(confirmed: bool | None, seeds: int, silent: Iterable[str]) -> tuple[Remedy, ...]:
+def list_doubts(
+    fresh: Trial | None, leak: float, silent: Iterable[str], *, seeds: int, confirmed: bool | None
+) -> tuple[Remedy, ...]:
     """What to do where there is a strength, and something speaks against it.
 
     Args:
-        confirmed: whether fresh seeds confirm it; None if they were not asked.
-        seeds: how many there were.
+        fresh: the strength on fresh seeds; None if they were not asked.
+        leak: the limit.
         silent: labels of attacks that are not validated.
+        seeds: how many fresh ones there are.
+        confirmed: whether they confirm it.
     """
     out = []
-    if confirmed is False:
-        text = "Fresh seeds do not confirm this strength. Add seeds, or ask for a lower --leak:"
+    if fresh is not None and not confirmed:
+        or_ = ", or set a lower --leak" if fresh.leak_high > leak else ""
+        text = f"Fresh seeds do not confirm this strength. Add seeds{or_}:"
         out.append(_more_seeds(2 * seeds, text))
     for label in silent:
         text = (

@@ -56,6 +56,24 @@ class Unasked(WordedCode):
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """What to write into the scenario for a strength.
+
+    Attributes:
+        defense, strength: what to add or change under ``[[defense]]``; strength 0 stays beside it.
+        behind: the scenario's other defenses, which come before it; both apply.
+        gates: what gates name as their `defense`.
+        swept: the defense whose strength gates name.
+    """
+
+    defense: str
+    strength: float
+    behind: tuple[str, ...]
+    gates: str
+    swept: str
+
+
+@dataclass(frozen=True)
 class Tuned:
     """What the search found.
 
@@ -68,10 +86,11 @@ class Tuned:
         confirmed: whether `fresh` meets the target and the floor, and passes every gate of the
             scenario; None without it.
         next: what to try where there is no strength, or something speaks against it.
-        deploy: what to write into the scenario for the chosen strength; '' if there is none, or
-            fresh seeds do not confirm it.
+        deploy: what to write into the scenario for the chosen strength; None if that is 0, there
+            is none, or fresh seeds do not confirm it.
         silent: attacks that are not shown to work, whose silence at that strength proves nothing.
         unasked: gates of the scenario that judge no strength here, by label, and why.
+        without: the scenario's other defenses, which the search leaves out.
     """
 
     defense: str
@@ -81,9 +100,10 @@ class Tuned:
     fresh: Trial | None = None
     confirmed: bool | None = None
     next: tuple[Remedy, ...] = ()
-    deploy: str = ""
+    deploy: Deployment | None = None
     silent: tuple[str, ...] = ()
     unasked: Mapping[str, Unasked] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
 
 def tune(
@@ -140,7 +160,6 @@ def tune(
     tried = search.between(low, high, leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
-    reason += search.alone
     if strength is not None:
         reason += _not_safer(strength, found, leak)
         reason += tried[strength].epsilons()
@@ -154,22 +173,21 @@ def tune(
         )
     seeds = how.get("seeds") or loaded.root.audit.seeds
     count = seeds if isinstance(seeds, int) else len(seeds)
-    silent, unasked = tuple(search.silent), search.unasked
+    about: dict[str, Any] = {"unasked": search.unasked, "without": search.others}
+    silent = tuple(search.silent)
     if strength is None:
         around = Surroundings(search.reads, list_treating(search.systems), search.accepts)
         more = list_remedies(name, found, leak, drop, seeds=count, rounds=rounds, around=around)
-        return Tuned(name, None, reason, found, next=more, unasked=unasked)
+        return Tuned(name, None, reason, found, next=more, **about)
     fresh, met = None, None
     if confirm:
         new = _fresh(how.get("seeds"), loaded.root.audit.seeds)
         fresh = search.audited([strength], folder / "confirm", seeds=new)[strength]
         met = fresh.meets(leak) and fresh.drop_high <= drop and all(g.passes for g in fresh.gates)
         reason += _format_fresh(fresh, new, leak, drop, met)
-    return Tuned(
-        name, strength, reason, found, fresh, met, list_doubts(met, count, silent),
-        _deploy(name, strength, search.others) if strength and met is not False else "",
-        silent, unasked,
-    )  # fmt: skip
+    doubts = list_doubts(fresh, leak, silent, seeds=count, confirmed=met)
+    deploy = _deploy(name, strength, search.others) if strength and met is not False else None
+    return Tuned(name, strength, reason, found, fresh, met, doubts, deploy, silent, **about)
 
 
 def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float, met: bool) -> str:
@@ -189,21 +207,20 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
     if not worse:
         return ""
     top = max(worse, key=lambda t: t.leak_high)
-    return (
-        f" A stronger setting leaks: {show(top.leak_high, leak, '+.3f')} ({top.attack}) at "
-        f"strength {show_exact(top.strength)}."
-    )
+    at = f"at strength {show_exact(top.strength)}"
+    if top.leak_high > leak:
+        what = f"leaks: {show(top.leak_high, leak, '+.3f')} ({top.attack}) {at}"
+    else:
+        what = f"may expose single people {at}"
+    return f" A stronger setting {what}."
 
 
-def _deploy(name: str, strength: float, others: Sequence[str]) -> str:
+def _deploy(name: str, strength: float, others: tuple[str, ...]) -> Deployment:
     """How a scenario says it, and how its gates name the point; beside others both apply."""
-    value = show_exact(strength)  # another one was not tried
-    grid, stack = f"strength = [0, {value}] under {name}", name
-    if others:  # the search left them out
-        grid = f"{grid}, a [[defense]] behind {' and '.join(others)}"
-        stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
-        return f"{grid}; in its gates defense = {stack!r} and strength that of {others[0]}."
-    return f"{grid}; in its gates defense = {stack!r} and strength = {value}."
+    if not others:
+        return Deployment(name, strength, (), name, name)
+    stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
+    return Deployment(name, strength, others, stack, others[0])
 
 
 def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
@@ -237,7 +254,6 @@ class _Search:
             loaded, target, claims=bool(claims) and loaded.root.audit.canaries
         )
         self.others = tuple(others)
-        self.alone = f" Without {', '.join(others)}, which the scenario has." if others else ""
 
     def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
         """What is measured at each strength, and undefended."""
