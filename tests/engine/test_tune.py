@@ -17,6 +17,7 @@ from vflsec.audit.gate import Gate, Origin, Rule, Verdict
 from vflsec.audit.leakage import read_records
 from vflsec.audit.pareto_front import Judged, Trial, pareto, trials
 from vflsec.cli.main import main
+from vflsec.cli.tune import _format_command
 from vflsec.engine import run as engine
 from vflsec.engine import tune_search as module
 from vflsec.engine.tune_advice import (
@@ -317,11 +318,15 @@ def test_the_command_says_what_to_try_next(
     lines = capsys.readouterr().out.splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("    vflsec ")]
     again = ["vflsec", *words[:2]]
-    given = ["--low", "1", "--high", "8", "--rounds", "0", "--out", str(tmp_path / "out")]
+    given = ["--rounds", "0", "--out", str(tmp_path / "out")]
     assert len([line for line in lines if line.startswith("  Next: ")]) > 1
-    assert commands[-1][:11] == [*again, *given]
-    assert commands[-1][11:13] == ["--defense", "compression"]
-    assert commands[-1][11::2] == ["--defense"] * 6
+    assert commands[-1][:7] == [*again, *given]  # strengths of others have another meaning
+    assert commands[-1][7:9] == ["--defense", "compression"]
+    assert commands[-1][7::2] == ["--defense"] * 6
+    more = Remedy(RemedyKind.MORE_SEEDS, "", ("--seeds", "10"))
+    known = {"--low": "1", "--seeds": "5", "--no-confirm": ""}
+    again = "vflsec tune a.toml --defense iso --low 1 --no-confirm --seeds 10"
+    assert _format_command("iso", "a.toml", known, more) == again
     for command in commands:  # as they are pasted
         monkeypatch.setattr(
             "vflsec.engine.tune_search.tune", lambda *_, **__: Tuned("d", 1, "", ())

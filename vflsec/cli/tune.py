@@ -135,7 +135,10 @@ def _format_command(defense: str, scenario: str, given: Mapping[str, str], remed
     if remedy.other:
         return shlex.join(["vflsec", *remedy.other])
     kept = {"--defense": defense, **given}
-    for option in remedy.options[::2]:
+    gone = {*remedy.options[::2]}
+    if "--defense" in gone:
+        gone |= {"--low", "--high"}  # strengths of another defense mean something else
+    for option in gone:
         kept.pop(option, None)
     words = [word for pair in kept.items() for word in pair if word]
     return shlex.join(["vflsec", "tune", scenario, *words, *remedy.options])
