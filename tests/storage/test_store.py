@@ -176,3 +176,18 @@ def test_a_read_only_folder_can_be_read(tmp_path: Path, group: Group) -> None:
                 store.set_meta("x", 1)
     finally:
         tmp_path.chmod(0o755)
+
+
+@pytest.mark.parametrize("more", [{}, {"gates": 1}, {"looks": 1}])
+def test_a_record_of_another_version_is_refused(tmp_path: Path, more: dict[str, int]) -> None:
+    """A value had another type, and every command ended with an internal error."""
+    texts = dict.fromkeys(("name", "scenario_hash", "scenario_toml", "device"), "")
+    lists = {key: [] for key in ("gates", "refused", "notes")}
+    tables = {key: {} for key in ("datasets", "wanted", "known_rows", "data", "versions")}
+    with Store(tmp_path) as store:
+        store.set_meta("audit", {**texts, **lists, **tables, "confidence": 0.95, **more})
+        if more:
+            with pytest.raises(ConfigError, match="--fresh"):
+                store.record()
+        else:
+            assert store.record().confidence == 0.95

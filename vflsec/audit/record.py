@@ -242,7 +242,7 @@ def read_record(found: Any) -> AuditRecord:
     try:
         return read_as(AuditRecord, found)
     except (AttributeError, KeyError, TypeError):
-        raise ValueError("values that can be read") from None
+        raise ValueError("values") from None
 
 
 def write_record(record: AuditRecord) -> dict[str, Any]:

@@ -70,7 +70,10 @@ class Store(SealedFile):
         found = self.meta("audit")
         if found is None:
             raise ConfigError(f"{self.folder}: holds no plan. {AUDIT_AGAIN}")
-        return read_record(found)
+        try:
+            return read_record(found)
+        except ValueError as lacks:
+            raise self.damaged(f"its record does not have the {lacks} of this version") from None
 
     def keep(self, record: AuditRecord) -> None:
         """Keep what judging the results later needs."""
