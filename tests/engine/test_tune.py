@@ -95,7 +95,7 @@ READS = {"a": {"gradient"}}
 
 
 def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[Remedy]:
-    known = {"reads": READS, "treating": list_treating()}
+    known = {"reads": READS, "treating": list_treating(), "accepts": lambda _: True}
     around = Surroundings(**known | {k: v for k, v in how.items() if k != "seeds"})
     seeds = how.get("seeds", 5)
     return list(list_remedies(defense, found, 0.05, 0.03, seeds=seeds, rounds=4, around=around))

@@ -63,7 +63,7 @@ class Surroundings:
 
     reads: Mapping[str, Collection[str]]
     treating: Mapping[str, Sequence[str]]
-    accepts: Callable[[str], bool] = lambda _: True
+    accepts: Callable[[str], bool]
 
 
 def list_remedies(
