@@ -25,7 +25,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from vflsec.defenses.id_lmid import find_open_nodes
+from vflsec.defenses.id_lmid import find_hidden, find_open_nodes
 from vflsec.defenses.label_dp import LabelDP, released
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
 
@@ -50,6 +50,9 @@ class Grafting(Policy):
     def regrow(self, own: Own) -> Tensor | None:
         truth: Tensor = own.memory["truth"]
         return truth
+
+    def acts_in(self, profile: str) -> frozenset[str]:
+        return find_hidden(self.acts_on, profile)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if shown := find_open_nodes(facts):

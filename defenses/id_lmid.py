@@ -52,8 +52,8 @@ class IdLmid(Policy):
         found: NDArray[np.bool_] = np.maximum(inside, outside) <= xi + 1e-12
         return found
 
-    def treats_in(self, profile: str) -> frozenset[str]:
-        return find_hidden(self.treats, profile)
+    def acts_in(self, profile: str) -> frozenset[str]:
+        return find_hidden(self.acts_on, profile)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts))
@@ -73,9 +73,9 @@ OPEN = ("fate-2", "xgboost-open")
 """Profiles that show every party the node of every row, whoever split it."""
 
 
-def find_hidden(treats: frozenset[str], profile: str) -> frozenset[str]:
-    """What a policy of row sets treats, without row sets where a profile shows them anyway."""
-    return treats - {"partition"} if profile in OPEN else treats
+def find_hidden(kinds: frozenset[str], profile: str) -> frozenset[str]:
+    """What a policy of row sets acts on, without row sets where a profile shows them anyway."""
+    return kinds - {"partition"} if profile in OPEN else kinds
 
 
 def find_open_nodes(facts: RunFacts) -> str:

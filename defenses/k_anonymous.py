@@ -55,8 +55,8 @@ class KAnonymous(Policy):
     ) -> NDArray[np.float64]:
         return merge_bins(values, float(own.strength[own.context["replica"]]))
 
-    def treats_in(self, profile: str) -> frozenset[str]:
-        return find_hidden(self.treats, profile)
+    def acts_in(self, profile: str) -> frozenset[str]:
+        return find_hidden(self.acts_on, profile)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts))

@@ -54,8 +54,8 @@ class PurityLimit(Policy):
         found: NDArray[np.bool_] = (purity <= most + 1e-12) & (sets.sizes >= self.rows)
         return found
 
-    def treats_in(self, profile: str) -> frozenset[str]:
-        return find_hidden(self.treats, profile)
+    def acts_in(self, profile: str) -> frozenset[str]:
+        return find_hidden(self.acts_on, profile)
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return Guarantee(reason=describe_view(facts))

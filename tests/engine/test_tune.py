@@ -24,8 +24,8 @@ from vflsec.engine.tune_advice import (
     Remedy,
     RemedyKind,
     Surroundings,
+    list_acting,
     list_remedies,
-    list_treating,
 )
 from vflsec.engine.tune_search import Deployment, Tuned, Unasked, tune
 from vflsec.errors import ConfigError
@@ -95,7 +95,7 @@ READS = {"a": {"gradient"}}
 
 
 def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[Remedy]:
-    known = {"reads": READS, "treating": list_treating(), "accepts": lambda _: True}
+    known = {"reads": READS, "acting": list_acting(), "accepts": lambda _: True}
     around = Surroundings(**known | {k: v for k, v in how.items() if k != "seeds"})
     seeds = how.get("seeds", 5)
     return list(list_remedies(defense, found, 0.05, 0.03, seeds=seeds, rounds=4, around=around))
@@ -109,6 +109,7 @@ def advised(found: list[Trial], defense: str = "iso", **how: Any) -> dict[Remedy
 def test_what_to_try_where_nothing_stops_the_leak() -> None:
     weak = advised([trial(0, 0.4, 0), trial(1, 0.3, 0.0), trial(8, 0.2, 0.005)])
     others = weak.pop(RemedyKind.OTHER_DEFENSES)
+    assert weak.pop(RemedyKind.FIXED_DEFENSES) == []
     assert list(weak.items()) == [
         (RemedyKind.STRONGER, ["--high", "80"]), (RemedyKind.LOOSER, ["--leak", "0.22"]),
     ]  # fmt: skip
@@ -147,10 +148,15 @@ def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> No
     other = advised(found, "embedding_noise")
     assert other[RemedyKind.OTHER_MESSAGES] == []
     assert "iso" in other[RemedyKind.OTHER_DEFENSES]
-    alone = next_of(found, "embedding_noise", reads={"a": {"embedding"}})
-    assert alone[-1].kind == RemedyKind.NO_OTHER_DEFENSE
-    assert alone[-1].other == ("list", "defenses")
-    about = {RemedyKind.OTHER_MESSAGES, RemedyKind.OTHER_DEFENSES, RemedyKind.NO_OTHER_DEFENSE}
+    alone = advised(found, "embedding_noise", reads={"a": {"embedding"}})
+    assert {*alone[RemedyKind.OTHER_DEFENSES]} - {"--defense"} == {"dcor", "mid", "mixup"}
+    assert RemedyKind.NO_OTHER_DEFENSE not in alone
+    every = next_of(found, "embedding_noise", reads={"a": {"embedding"}})
+    (fixed,) = (r for r in every if r.kind == RemedyKind.FIXED_DEFENSES)
+    assert fixed.other == ("show", "he_embedding")
+    none = next_of(found, "embedding_noise", reads={"a": {"match"}})[-1]
+    assert (none.kind, none.other) == (RemedyKind.NO_OTHER_DEFENSE, ("list", "defenses"))
+    about = {kind for kind in RemedyKind if "other" in kind or "fixed" in kind}
     assert not about & {*advised(found, reads={})}
     assert about & {*advised(found, accepts=lambda _: False)} == {RemedyKind.NO_OTHER_DEFENSE}
 
@@ -560,19 +566,32 @@ def test_where_no_attack_sees_a_message_nothing_leaks_and_the_loss_counts() -> N
 
 
 def test_defenses_of_trees_treat_what_their_hooks_decide_on() -> None:
-    found = list_treating()
+    acting = list_acting()
+    found = {kind: of.tuned for kind, of in acting.items()}
     assert {"id_lmid", "k_anonymous", "local_trees", "purity_limit"} <= set(found["partition"])
     assert {"histogram_noise", "k_anonymous"} <= set(found["histogram"])
     assert "iso" in found["gradient"]
     assert "min_batch" in found["model_gradient"]  # which glm_gradient reads
-    assert "gradient_pair" not in found  # range_check refuses pairs, and hides none
+    assert "range_check" not in found["gradient_pair"]  # it refuses pairs, and hides none
+    assert {*acting["embedding"].fixed, *acting["gradient"].fixed} == {
+        "he_embedding",
+        "he_gradient",
+    }
+    assert "dpsgd" not in {n for of in acting.values() for n in (*of.tuned, *of.fixed)}
+
+
+def test_what_treats_a_message_itself_comes_before_what_changes_the_labels_behind_it() -> None:
+    found = list_acting()["gradient"].tuned
+    direct = {n for n in found if "gradient" in registry.defenses.create(n).treats}
+    assert {*found[: len(direct)]} == direct
+    assert {"label_dp", "dcor", "mixup"} <= {*found[len(direct) :]}
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_only_what_holds_in_the_profile_is_advised(profile: str) -> None:
     """Limits on row sets were, where every party is shown the node of every row."""
     system = registry.algorithms.create("secureboost", {"profile": profile})
-    found = list_treating([system])
+    found = {kind: of.tuned for kind, of in list_acting([system]).items()}
     limits = {"id_lmid", "k_anonymous", "purity_limit"}
     hidden = limits if PROFILES[profile].nodes == "split" else set()
     assert set(found["partition"]) & {*limits, "local_trees"} == hidden | {"local_trees"}

@@ -69,6 +69,7 @@ RECORD: dict[str, tuple[str, Any]] = {
     "data sets of lists": ("datasets", {"audit:x": [1]}),
     "a confidence of 5": ("confidence", 5.0),
     "a low confidence": ("confidence", 0.5),
+    "acting defenses of a number": ("acting", {"gradient": 3}),
     "looks of a number": ("looks", 3),
     "looks at no seed": ("looks", {"seeds": [0, 5]}),
     "looks that go back": ("looks", {"seeds": [10, 5]}),

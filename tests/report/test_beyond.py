@@ -148,7 +148,7 @@ def test_the_next_step_leads_to_a_defense_of_what_is_read(told: dict[str, Any]) 
     assert words[3:] == [
         "--defense", "embedding_noise", "--leak=0.1", "--drop=0.1", "--target", "attribute",
     ]  # fmt: skip
-    unknown = {**told, "treats": {}}
+    unknown = {**told, "acting": {}}
     step = next(s for s in advice.next_steps(unknown) if s.text.startswith("No gate limits"))
     assert step.command == "vflsec list defenses"
 

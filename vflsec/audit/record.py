@@ -117,6 +117,19 @@ class Attacker:
     choices: tuple[Choice, ...] = ()
 
 
+@dataclass(frozen=True)
+class Acting:
+    """The defenses that act on one kind of message.
+
+    Attributes:
+        tuned: those that have a strength, first those that treat the message itself.
+        fixed: those that have none.
+    """
+
+    tuned: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
     """What is kept of an audit, and told in its summary as it is.
@@ -133,7 +146,7 @@ class Recorded:
         families: every attack by its family.
         runnable: the attacks that could run on some training; None of recordings.
         defenses: what each defense of the audit is, by name.
-        treats: names of defenses by the kind of message that they treat.
+        acting: the defenses that act on a kind of message, by its name.
         notes: sentences about the plan.
     """
 
@@ -149,7 +162,7 @@ class Recorded:
     families: Mapping[str, Sequence[str]] | None = None
     runnable: Sequence[str] | None = None
     defenses: Mapping[str, Described] = field(default_factory=dict)
-    treats: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    acting: Mapping[str, Acting] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 

@@ -28,6 +28,7 @@ class MessageKind:
         has_one_width: all of its rows have one shape, so that they make a table.
         comes_again: a step may send it twice about one row; the second is then told from the first.
         refines: one says all that earlier ones of its epoch and name said of its rows.
+        of_labels: it is worked out with the labels, so that who changes these changes it.
         is_readable: attacks read it by itself; not names, marks and what is hidden.
         is_encrypted: all there is for whoever holds it, is its size.
         made_of: kinds of messages that a party works it out of. Such a kind never crosses.
@@ -43,6 +44,7 @@ class MessageKind:
     has_one_width: bool = False
     comes_again: bool = False
     refines: bool = False
+    of_labels: bool = False
     is_readable: bool = True
     is_encrypted: bool = False
     made_of: tuple[str, ...] = ()
@@ -54,7 +56,8 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
         "embeddings", has_rows=True, has_every_row=True, has_one_width=True, comes_again=True
     ),
     "gradient": MessageKind(
-        "gradients", has_rows=True, has_every_row=True, has_one_width=True, comes_again=True
+        "gradients", has_rows=True, has_every_row=True, has_one_width=True, comes_again=True,
+        of_labels=True,
     ),
     "state": MessageKind("model states", has_rows=True, comes_again=True),
     "prediction": MessageKind("predictions", has_rows=True, has_one_width=True),
@@ -71,30 +74,37 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
     "weights": MessageKind(made_of=("masked",)),
     # trees: first and second derivative of each row's loss; their sums by node, column and bin;
     # the node of each row after a level; nodes as far as they are shown; which rows were sampled
-    "gradient_pair": MessageKind("gradient pairs", has_rows=True, has_one_width=True),
-    "histogram": MessageKind("sums of gradient pairs", opened_by="receiver"),
-    "partition": MessageKind(
-        "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True, refines=True
+    "gradient_pair": MessageKind(
+        "gradient pairs", has_rows=True, has_one_width=True, of_labels=True
     ),
-    "tree": MessageKind("nodes of trees"),
-    "sample_list": MessageKind("lists of sampled rows"),
+    "histogram": MessageKind("sums of gradient pairs", opened_by="receiver", of_labels=True),
+    "partition": MessageKind(
+        "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True, refines=True,
+        of_labels=True,
+    ),
+    "tree": MessageKind("nodes of trees", of_labels=True),
+    "sample_list": MessageKind("lists of sampled rows", of_labels=True),
     # the pairs that an active party knows to be in the sums that it decrypts
     "own_pair": MessageKind(
-        "gradient pairs of its own", has_rows=True, has_one_width=True, made_of=("histogram",)
+        "gradient pairs of its own", has_rows=True, has_one_width=True, made_of=("histogram",),
+        of_labels=True,
     ),
     # linear models: the gradient of a party's own coefficients, encrypted to the coordinator and
     # decrypted back; the loss of a batch, which it decrypts; what columns add to a row's answer
-    "model_gradient": MessageKind("gradients of its coefficients", opened_by="receiver"),
+    "model_gradient": MessageKind(
+        "gradients of its coefficients", opened_by="receiver", of_labels=True
+    ),
     "derivative": MessageKind(
         "derivatives of rows, with the coordinator's key", has_rows=True, has_one_width=True,
-        opened_by="key",
+        opened_by="key", of_labels=True,
     ),
-    "loss": MessageKind("losses of batches", opened_by="receiver"),
+    "loss": MessageKind("losses of batches", opened_by="receiver", of_labels=True),
     "score": MessageKind("scores of rows", has_rows=True, has_one_width=True),
     # scorecards: weights of evidence by column and bin, and what a party makes of them of its rows
-    "woe": MessageKind("weights of evidence"),
+    "woe": MessageKind("weights of evidence", of_labels=True),
     "woe_value": MessageKind(
-        "weights of evidence of rows", has_rows=True, has_one_width=True, made_of=("woe",)
+        "weights of evidence of rows", has_rows=True, has_one_width=True, made_of=("woe",),
+        of_labels=True,
     ),
     # matching of lists: the ids that matched; how many did, in a run whose newest id it is about
     "match": MessageKind("ids that matched", has_rows=True, has_one_width=True),

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from vflsec.core import check
 from vflsec.core.accountants import FINEST, Account, Profile, bound_group, bound_hits
+from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.core.privacy_usage import Counter, RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
@@ -273,6 +274,19 @@ _TREATED = {
 }  # fmt: skip
 """Messages of trees and regressions by the hook that hides what is in them from their receiver."""
 
+_CHANGED: Mapping[str, frozenset[str]] = {
+    "columns": frozenset({"embedding"}),
+    "labels": frozenset(find_kinds(lambda kind: kind.of_labels)),
+    "loss": frozenset({"gradient"}),
+    "penalty": frozenset({"embedding", "gradient"}),
+    "model": frozenset({"embedding", "gradient"}),
+}
+"""Messages by the hook that changes what they are worked out from. `gradients` is none of them:
+noise on steps leaves the messages of single rows as they are.
+"""
+
+_WAYS = (("passive", "active"), ("active", "passive"))
+
 
 class Policy:
     """One no-op hook for each thing a party owns. Strength 0 is the bit-exact identity.
@@ -333,14 +347,32 @@ class Policy:
 
     @property
     def treats(self) -> frozenset[str]:
-        """Kinds of messages that it covers, or decides on by a hook of trees or regressions."""
-        return self.covers | {kind for hook, kind in _TREATED.items() if self.overrides(hook)}
+        """Kinds of messages that it covers, decides on by a hook of trees or regressions, or puts
+        another protocol in the place of.
+        """
+        decided = {kind for hook, kind in _TREATED.items() if self.overrides(hook)}
+        return self.covers | decided | self._hidden
 
-    def treats_in(self, profile: str) -> frozenset[str]:
-        """Those of `treats` that a profile of trees does not show all the same; '' where none is
+    @property
+    def _hidden(self) -> frozenset[str]:
+        """Kinds of messages that no other party gets any more."""
+        if not self.overrides("sends"):
+            return frozenset()
+        ways = {kind: [(kind, *way) for way in _WAYS] for kind in KINDS}
+        return frozenset(k for k, of in ways.items() if not self.sends(frozenset(of)) & {*of})
+
+    @property
+    def acts_on(self) -> frozenset[str]:
+        """Kinds of messages that say something else with it than without: those that it treats,
+        and those of what it changes before they are worked out.
+        """
+        return self.treats.union(*(k for hook, k in _CHANGED.items() if self.overrides(hook)))
+
+    def acts_in(self, profile: str) -> frozenset[str]:
+        """Those of `acts_on` that a profile of trees does not show all the same; '' where none is
         followed.
         """
-        return self.treats
+        return self.acts_on
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         """Own input rows (R, b, ...) before the bottom model."""

@@ -49,7 +49,7 @@ def make_record(
         looks: how often the gates were judged while seeds were added.
         folder: the results directory.
     """
-    from vflsec.engine.tune_advice import list_treating
+    from vflsec.engine.tune_advice import list_acting
 
     attacks = {a.key: a for g in plan.groups for a in g.attacks}
     roles = _roles(plan)
@@ -72,7 +72,7 @@ def make_record(
         attacks=_threats(plan),
         families=list_families({g.data.classes for g in plan.groups if g.role == "audit"}),
         defenses=_defenses(plan),
-        treats=list_treating(_systems(plan)),
+        acting=list_acting(_systems(plan)),
         scenario_file=_seen_from_build(scenario),
         scenario_source=_source(scenario, folder),
         looks=looks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import Any
 from vflsec.audit.gate import MIN_SEEDS
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.pareto_front import Trial
+from vflsec.audit.record import Acting
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.policy import Policy
 from vflsec.errors import VflsecError
@@ -30,6 +32,7 @@ class RemedyKind(StrEnum):
     LOOSER = "looser"
     OTHER_MESSAGES = "other_messages"
     OTHER_DEFENSES = "other_defenses"
+    FIXED_DEFENSES = "fixed_defenses"
     NO_OTHER_DEFENSE = "no_other_defense"
     NOT_VALIDATED = "not_validated"
 
@@ -57,12 +60,12 @@ class Surroundings:
 
     Attributes:
         reads: kinds of messages that an attack reads, by its label; may lack some.
-        treating: defenses by the kind of message that they treat, of :func:`list_treating`.
+        acting: the defenses that act on a kind of message, of :func:`list_acting`.
         accepts: whether the planner takes a defense in this system.
     """
 
     reads: Mapping[str, Collection[str]]
-    treating: Mapping[str, Sequence[str]]
+    acting: Mapping[str, Acting]
     accepts: Callable[[str], bool]
 
 
@@ -211,52 +214,65 @@ def _looser(cheap: Sequence[Trial], leak: float, drop: float) -> Remedy | None:
 
 def _others(defense: str, at: Trial, around: Surroundings) -> list[Remedy]:
     """What else acts on the messages that the attack in the way reads."""
-    kinds, treating = set(around.reads.get(at.attack, ())), around.treating
+    kinds, acting = set(around.reads.get(at.attack, ())), around.acting
     if not kinds:
         return []
-    treats = {kind for kind, names in treating.items() if defense in names}
+    acts = {k for k, of in acting.items() if defense in (*of.tuned, *of.fixed)}
     what = " and ".join(sorted(kinds))
     out = []
-    if treats and not treats & kinds:
+    if acts and not acts & kinds:
         out.append(Remedy(
             RemedyKind.OTHER_MESSAGES,
             f"{at.attack} reads {what} messages, and {defense} acts only on "
-            f"{' and '.join(sorted(treats))} messages.",
+            f"{' and '.join(sorted(acts))} messages.",
         ))  # fmt: skip
-    others = sorted({n for kind in kinds for n in treating.get(kind, ())} - {defense})
-    named = list(itertools.islice(filter(around.accepts, others), _MOST_NAMED))
+    found = [acting[k] for k in sorted(kinds) if k in acting]
+    named = _list_accepted([n for of in found for n in of.tuned if n != defense], around)
+    fixed = _list_accepted([n for of in found for n in of.fixed if n != defense], around)
+    if fixed:
+        text = (
+            f"{' or '.join(fixed)} hides messages that {at.attack} reads, and has no strength to "
+            "tune. Add it as a [[defense]], and audit. See what it leaves:"
+        )
+        out.append(Remedy(RemedyKind.FIXED_DEFENSES, text, other=("show", fixed[0])))
     if named:
         text = f"{at.attack} reads {what} messages. Other defenses act on them, too. Try them:"
         options = tuple(word for n in named for word in ("--defense", n))
         out.append(Remedy(RemedyKind.OTHER_DEFENSES, text, options))
-    else:
+    if not (named or fixed):
         text = (
-            f"{at.attack} reads {what} messages. No other defense with a strength acts on these "
-            "messages here. Share less, or look for one that acts on labels or models:"
+            f"{at.attack} reads {what} messages. No other defense acts on these messages here. "
+            "Share less, or look through all defenses:"
         )
         out.append(Remedy(RemedyKind.NO_OTHER_DEFENSE, text, other=("list", "defenses")))
     return out
 
 
-def list_treating(systems: Iterable[Algorithm] = ()) -> dict[str, list[str]]:
-    """The registered defenses that have a strength, by the kinds of messages that they treat.
+def _list_accepted(names: Iterable[str], around: Surroundings) -> list[str]:
+    """The first of these defenses that the planner takes."""
+    return list(itertools.islice(filter(around.accepts, dict.fromkeys(names)), _MOST_NAMED))
+
+
+def list_acting(systems: Iterable[Algorithm] = ()) -> dict[str, Acting]:
+    """The registered defenses by the kinds of messages that they act on.
 
     Args:
         systems: algorithms in use; with some, only what acts under one of them is named.
     """
-    out: dict[str, list[str]] = {}
+    tuned, fixed = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     made = list(systems)
-    for name in registry.defenses.names():
-        policy = _made(name)
-        if policy is not None and policy.strengths:
-            for kind in sorted(_find_treated(policy, made) if made else policy.treats):
-                out.setdefault(kind, []).append(name)
-    return out
+    policies = [(n, p) for n in registry.defenses.names() if (p := _made(n)) is not None]
+    found = [(n, p, k) for n, p in policies for k in _find_acted(p, made)]
+    for name, policy, kind in sorted(found, key=lambda of: of[2] not in of[1].treats):
+        (tuned if policy.strengths else fixed)[kind].append(name)
+    return {k: Acting(tuple(tuned[k]), tuple(fixed[k])) for k in sorted({*tuned, *fixed})}
 
 
-def _find_treated(policy: Policy, systems: Iterable[Algorithm]) -> frozenset[str]:
+def _find_acted(policy: Policy, systems: Sequence[Algorithm]) -> frozenset[str]:
     fit = [a for a in systems if not a.explain_unfit(policy)]
-    return frozenset(k for a in fit for k in policy.treats_in(getattr(a, "profile", "")))
+    if not systems:
+        return policy.acts_on
+    return frozenset(k for a in fit for k in policy.acts_in(getattr(a, "profile", "")))
 
 
 def _made(name: str) -> Policy | None:

@@ -36,9 +36,9 @@ from vflsec.engine.run import run_audit
 from vflsec.engine.tune_advice import (
     Remedy,
     Surroundings,
+    list_acting,
     list_doubts,
     list_remedies,
-    list_treating,
 )
 from vflsec.epsilon.claimed_vs_measured import pair_claims
 from vflsec.errors import ConfigError, VflsecError
@@ -176,7 +176,7 @@ def tune(
     about: dict[str, Any] = {"unasked": search.unasked, "without": search.others}
     silent = tuple(search.silent)
     if strength is None:
-        around = Surroundings(search.reads, list_treating(search.systems), search.accepts)
+        around = Surroundings(search.reads, list_acting(search.systems), search.accepts)
         more = list_remedies(name, found, leak, drop, seeds=count, rounds=rounds, around=around)
         return Tuned(name, None, reason, found, next=more, **about)
     fresh, met = None, None
@@ -304,7 +304,7 @@ class _Search:
     def accepts(self, defense: str) -> bool:
         """Whether the planner takes another defense in the place of the one that is searched."""
         kind: Any = registry.defenses.get(defense)
-        section = {"name": defense, "strength": kind.trial[1:2]}
+        section = {"name": defense} | ({"strength": kind.trial[1:2]} if kind.strengths else {})
         try:
             make_plan(load_scenario(
                 self.loaded, [f"defense=[{_inline(section)}]", "gate=[]", "audit.seeds=[0]"],

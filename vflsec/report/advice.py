@@ -188,14 +188,16 @@ def _limits(summary: Summary) -> Step | None:
         return None
     p = found[0]
     kinds = list_read(summary.attacks.get(p.attack_key, AttackFacts()).needs)
-    treats = [n for k in kinds for n in summary.treats.get(k, ())]
+    acting = [summary.acting[k] for k in sorted(kinds) if k in summary.acting]
+    tuned = [name for of in acting for name in of.tuned]
     where = f"No gate limits {format_parts(found)} at {format_place(p)}"
     ones = [f'one with target = "{clean(t)}"' for t in dict.fromkeys(c.target for c in found)]
     text = f"{where}: add {' and '.join(ones)}"
-    if not treats:
-        return Step(f"{text}, or a defense.", _LIST_DEFENSES)
+    if not tuned:
+        fixed = next((name for of in acting for name in of.fixed), "")
+        return Step(f"{text}, or a defense.", f"vflsec show {fixed}" if fixed else _LIST_DEFENSES)
     asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
-    words = ["--defense", treats[0], *asked, "--target", clean(p.target)]
+    words = ["--defense", tuned[0], *asked, "--target", clean(p.target)]
     read = " and ".join(sorted(kinds))
     return Step(f"{text}, or a defense of {read}:", format_command(summary, "tune", *words))
 

@@ -10,16 +10,20 @@ from torch import Tensor
 
 from vflsec.core.channel import Channel, Recorder
 from vflsec.core.message import Message
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.policy import Guarantee, Own, Policy
 from vflsec.core.policy_binding import Binding
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Streams, generator
+from vflsec.core.rounds import Rounds
 from vflsec.core.traffic_ledger import Ledger
 from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.testing.filled import assert_filled
 from vflsec.testing.worlds import SEEDS, Check, small_stack, train
 from vflsec.train.loop import predict
+
+_QUICK = {"epochs": 3, "batch_size": 32}
 
 
 def _own(policy: Policy, strengths: tuple[float, ...], seeds: tuple[int, ...], dtype: Any) -> Own:
@@ -165,7 +169,7 @@ def defense_trains(name: str) -> None:
     """In training, strength 0 equals the undefended run bit for bit, and the largest tried not."""
     policy: Policy = registry.defenses.create(name)
     world = dict(policy.world)
-    quick = {} if "algorithm" in world else {"epochs": 3, "batch_size": 32}
+    quick = {} if "algorithm" in world else _QUICK
     algorithm = registry.algorithms.create(world.pop("algorithm", "splitnn"), {**quick, **world})
     parties: tuple[str, ...] = ("active",) if policy.owner == "active" else ("passive1",)
     if policy.owner == "all":
@@ -183,6 +187,49 @@ def defense_trains(name: str) -> None:
         assert torch.equal(a[0], b[0]), f"{name}: strength 0 is not the undefended run"
     if policy.strengths:
         assert not torch.equal(a[1], b[1]), f"{name}: strength {most:g} is the undefended run"
+
+
+def defense_acts_on_what_it_says(name: str) -> None:
+    """Of the first messages of a run, the first that differs from the undefended one is of a kind
+    that it acts on; in the whole training every such kind differs. What a defense without a
+    strength acts on, nobody gets.
+
+    Of networks: trees and regressions send for one cell after the other.
+    """
+    policy: Policy = registry.defenses.create(name)
+    world = dict(policy.world)
+    made = world.pop("algorithm", "splitnn")
+    algorithm = registry.algorithms.create(made, world if policy.world else _QUICK)
+    if isinstance(algorithm, Rounds):
+        return
+    sent: list[Message] = []
+    first: set[tuple[str, str]] = set()
+    early: list[str] = []
+    differs: set[str] = set()
+
+    def watch(message: Message, out: Tensor) -> None:
+        sent.append(message)
+        rows = message.rows
+        same = rows is None or torch.equal(rows[0], rows[1])  # else the batches are others
+        if KINDS[message.kind].is_readable and same and not torch.equal(out[0], out[1]):
+            differs.add(message.kind)
+            if (message.kind, message.sender) not in first:
+                early.append(message.kind)
+        first.add((message.kind, message.sender))
+
+    owners = {"active": ["active"], "passive": ["passive1"]}
+    parties = owners.get(policy.owner, ["active", "passive1"])
+    strengths = torch.tensor([0.0, max(policy.trial)], dtype=torch.float64)
+    train(algorithm, small_stack([0, 0]), [0, 0], {p: [(policy, strengths)] for p in parties},
+          watch=watch)  # fmt: skip
+    acts, kinds = policy.acts_on, {m.kind for m in sent}
+    if policy.strengths:
+        assert {*early[:1]} <= acts, f"{name}: changes {early[0]}, and does not say so"
+        idle = (acts & kinds) - differs
+        assert not idle, f"{name}: leaves {sorted(idle)} as they are"
+    else:
+        told = {m.kind for m in sent if {m.sender, m.receiver} & {*parties}} & acts
+        assert not told, f"{name}: {sorted(told)} are sent all the same"
 
 
 def defense_file_rules(name: str) -> None:
@@ -204,5 +251,6 @@ def defense_checks() -> list[Check]:
     return [
         defense_is_the_identity_at_zero, defense_keeps_the_form, defense_ignores_company,
         defense_refuses_what_it_cannot_treat, defense_leaves_other_kinds_alone,
-        defense_promises_carefully, defense_trains, defense_file_rules,
+        defense_promises_carefully, defense_trains, defense_acts_on_what_it_says,
+        defense_file_rules,
     ]  # fmt: skip
