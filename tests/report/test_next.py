@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from first_screens import LIMIT, NONE
+from generated import make_point, make_summary
 from printed import next_steps
 
+from vflsec.audit.gate import Gate
+from vflsec.audit.record import Acting, Command
 from vflsec.audit.rounding import show_exact
 from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import find_runnable
 from vflsec.plan.planner import make_plan
-from vflsec.report import coverage
+from vflsec.report import advice, coverage
 from vflsec.report.summary import read_summary
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
@@ -150,3 +154,18 @@ def test_what_settings_rule_out_is_not_named(algorithm: dict[str, str], name: st
         asked = {"data": {"name": "control_gaussian"},
                  "algorithm": algorithm | {"profile": "xgboost-open"}}  # fmt: skip
         assert name in find_runnable(make_plan(load_scenario(asked)))
+
+
+def test_after_recordings_that_fail_the_defenses_of_what_is_read_are_named() -> None:
+    """And no command that needs a scenario."""
+    acting = {"gradient": Acting(("n1", "n2"), ("n3",)), "embedding": Acting(("n4",))}
+    points = [make_point(NONE, "norm", "label", 0.3)]
+    recorded = {"scenario": "", "scenario_file": "", "command": Command(), "acting": acting}
+    found = make_summary(points, [LIMIT], **recorded)
+    step = advice.next_steps(found)[0]
+    assert [n in step.text for n in ("n1", "n2", "n3", "n4")] == [True, True, True, False]
+    assert step.command == ""
+    ungated = make_summary(points, [Gate(max=0.1, target="feature")], **recorded)
+    assert not [
+        s.command for s in advice.next_steps(ungated) if s.command.startswith("vflsec tune")
+    ]

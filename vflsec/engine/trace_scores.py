@@ -28,6 +28,7 @@ from vflsec.engine import trace_positive_control
 from vflsec.engine.audit_record import list_families, list_threats, list_versions
 from vflsec.engine.epsilon_observed_labels import make_guarantee, measure_epsilon
 from vflsec.engine.evaluate_store import judge
+from vflsec.engine.tune_advice import list_acting
 from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, make_label
 from vflsec.measure.attack import Answer, Prepared
@@ -417,4 +418,5 @@ def _make_record(
         of_label={k: a.of_label for k, a in every.items() if a.of_label},
         grants={k: Grants(**a.grants) for k, a in every.items() if a.grants},
         attacks=list_threats(every.values()),
+        acting=list_acting(),
     )

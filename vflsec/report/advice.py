@@ -10,9 +10,10 @@ from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import strip_label
-from vflsec.audit.record import AttackFacts
+from vflsec.audit.record import Acting, AttackFacts
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
+from vflsec.errors import join_some
 from vflsec.report.coverage import find_uncovered
 from vflsec.report.first_screen import format_price, format_spots
 from vflsec.report.sanitize import clean
@@ -188,18 +189,25 @@ def _limits(summary: Summary) -> Step | None:
         return None
     p = found[0]
     kinds = list_read(summary.attacks.get(p.attack_key, AttackFacts()).needs)
-    acting = [summary.acting[k] for k in sorted(kinds) if k in summary.acting]
-    tuned = [name for of in acting for name in of.tuned]
+    acting = _find_acting(kinds, summary)
+    tuned = () if summary.is_of_traces else acting.tuned
     where = f"No gate limits {format_parts(found)} at {format_place(p)}"
     ones = [f'one with target = "{clean(t)}"' for t in dict.fromkeys(c.target for c in found)]
     text = f"{where}: add {' and '.join(ones)}"
     if not tuned:
-        fixed = next((name for of in acting for name in of.fixed), "")
+        fixed = next(iter(acting.fixed), "")
         return Step(f"{text}, or a defense.", f"vflsec show {fixed}" if fixed else _LIST_DEFENSES)
     asked = [w for w in _sought(p.dataset, summary) if w.startswith("--") and w != "--target"]
     words = ["--defense", tuned[0], *asked, "--target", clean(p.target)]
     read = " and ".join(sorted(kinds))
     return Step(f"{text}, or a defense of {read}:", format_command(summary, "tune", *words))
+
+
+def _find_acting(kinds: Iterable[str], summary: Summary) -> Acting:
+    """The defenses that act on some of these kinds of messages."""
+    found = [summary.acting[k] for k in sorted(kinds) if k in summary.acting]
+    tuned = dict.fromkeys(name for of in found for name in of.tuned)
+    return Acting(tuple(tuned), tuple(dict.fromkeys(n for of in found for n in of.fixed)))
 
 
 def _failed(open_: Open, summary: Summary) -> Step | None:
@@ -306,14 +314,28 @@ def _try_more(dataset: str, summary: Summary) -> Step:
     """How to look for a point that passes where none that was tried does."""
     text = f"On {_data(dataset)} no tested strength passes every gate."
     if not format_command(summary, "audit"):
-        return Step(
-            f"{text} Share less, or record with a defense "
-            "(run={'defense': NAME, 'strength': S, 'seed': ...})."
-        )
+        how = "(run={'defense': NAME, 'strength': S, 'seed': ...})."
+        named = _name_acting(dataset, summary)
+        return Step(f"{text} Share less, or record with a defense {how}{named}")
     found = _search(dataset, summary)
     if not found:
         return Step(f"{text} Add a [[defense]], or share less.", _LIST_DEFENSES)
     return Step(f"{text} Look for one, or share less:", found)
+
+
+def _name_acting(dataset: str, summary: Summary) -> str:
+    """Which defenses act on what the attacks read that fail a gate, a sentence; or ''."""
+    failed = {v.attack for v in summary.gates if v.verdict == "FAIL" and v.dataset == dataset}
+    needs = [
+        summary.attacks[p.attack_key].needs
+        for p in summary.points
+        if p.dataset == dataset and p.attack in failed and p.attack_key in summary.attacks
+    ]
+    kinds = {kind for of in needs for kind in list_read(of)}
+    of = _find_acting(kinds, summary)
+    names = (*of.tuned, *of.fixed)
+    read = " and ".join(sorted(kinds))
+    return f" On {read} messages act {join_some(names)} (vflsec list defenses)." if names else ""
 
 
 def _data(dataset: str) -> str:
