@@ -47,7 +47,7 @@ _LOCAL: dict[str, Any] = {
     "active_labels": "clusters",
 }  # fmt: skip
 _SSL: dict[str, Any] = {
-    "sizes": "paper", "embedding": 4, "lr": 0.03, "schedule": "cosine", "pretrain_iterations": 10,
+    "sizes": "paper", "embedding": 32, "lr": 0.03, "schedule": "cosine", "pretrain_iterations": 10,
     "ssl": "byol",
 }  # fmt: skip
 _PAIRED: dict[str, Any] = {"pooling": "concat", "gamma": 1.0}

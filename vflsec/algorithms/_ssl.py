@@ -36,11 +36,11 @@ _HEADS = ("_tower", "_projector", "_predictor")
 _SIZES: dict[str, dict[str, Any]] = {
     "table": {
         "hidden": (64,), "cut": 64, "projector_hidden": 64, "predictor_hidden": 16,
-        "pretrain_batch_size": 128, "pretrain_lr": 0.2, "batch_size": 64,
+        "pretrain_batch_size": 128, "pretrain_lr": 0.2, "batch_size": 64, "embedding": 4,
     },
     "paper": {
         "hidden": (512,), "cut": 512, "projector_hidden": 512, "predictor_hidden": 128,
-        "pretrain_batch_size": 512, "pretrain_lr": 0.05, "batch_size": 512,
+        "pretrain_batch_size": 512, "pretrain_lr": 0.05, "batch_size": 512, "embedding": 32,
     },
 }  # fmt: skip
 _OUT = {("paper", "simsiam"): 512, ("paper", "byol"): 512, ("paper", "moco"): 128}
@@ -98,7 +98,7 @@ class SelfSupervised(SplitNN):
     temperature: check.Positive = 0.5
     encoder_kind: str = "auto"
     stem: Annotated[str, check.among("imagenet", "small")] = "imagenet"
-    embedding: check.Count = 32
+    embedding: check.Count = 0
     init_std: check.NonNegative = 0.0
     projector_hidden: check.Count = 0
     projector_out: check.Count = 0
