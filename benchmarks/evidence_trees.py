@@ -44,7 +44,7 @@ ATTACKS: list[dict[str, Any]] = [
 ]  # fmt: skip
 SCENARIO: dict[str, Any] = {
     "name": "trees",
-    "algorithm": [{"name": "secureboost", "profile": p} for p in PROFILES],
+    "algorithm": [{"name": "secureboost", "profile": p, "trees": 10} for p in PROFILES],
     "defense": DEFENSES, "attack": ATTACKS,
     "audit": {"seeds": SEEDS, "references": ["local", "boosting"], "positive_control": False,
               "canaries": False},

@@ -62,12 +62,14 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "laser": {"own_labels": False, "lr": 3e-3, "epochs": 30},
     "oneshot": _LOCAL,
     "fewshot": {"confidence": 0.95, "infer_epochs": 60, "local_held_out": 0.0, "finetune": True},
-    "fpd": {"alpha": 0.9, "beta": 1.0, "student_epochs": 100, "lr": 3e-3},
+    "fpd": {
+        "alpha": 0.9, "beta": 1.0, "student_epochs": 100, "lr": 1e-3, "patience": 5,
+    },
     "jpl": {
         "ranking": 1.0, "alpha": 0.1, "beta": 1.0, "tau": 1.0, "cme": "bcme", "imitate": 0.0,
         "equivalence": 0.0, "similarity": 0.0, "own_labels": 0.0, "a_labels": 0.0,
         "a_teacher": 1.0, "a_own": 0.0, "fed_labels": 0.0, "fed_teacher": 0.0,
-        "teacher_first": True, "warm_start": True, "answer": "a",
+        "teacher_first": True, "warm_start": True, "answer": "a", "lr": 1e-3, "patience": 5,
     },
     "apcvfl": {
         "distill": 10.0, "finetune": True, "joint": 8, "cut": 8, "top": [], "held_out": 0.0,
@@ -92,7 +94,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedhssl": _SSL | _PAIRED,
     "ushaped": {"top": [64, 32], "lr": 3e-3},
     "secureboost": {
-        "trees": 30, "depth": 5, "rate": 0.1, "l2": 1.0, "bins": 64, "min_rows": 20,
+        "trees": 40, "depth": 5, "rate": 0.1, "l2": 1.0, "bins": 64, "min_rows": 20,
         "base": "prior",
     },
     "vertical_glm": {

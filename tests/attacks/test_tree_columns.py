@@ -37,7 +37,7 @@ def look(
 
     `marks`: of an active party that deviates.
     """
-    algorithm = registry.algorithms.create("secureboost", params)
+    algorithm = registry.algorithms.create("secureboost", {"trees": 10} | params)
     on: dict[str, list[Any]] = {}
     if defense:
         policy = registry.defenses.create(defense)

@@ -43,7 +43,7 @@ def defended(task: Task, defense: str, strength: float, **params: Any) -> Traine
     """Trained with the defense off in replica 0, and on in replica 1."""
     policy = registry.defenses.create(defense)
     on = {"active": [(policy, torch.tensor([0.0, strength], dtype=torch.float64))]}
-    algorithm = registry.algorithms.create("secureboost", params)
+    algorithm = registry.algorithms.create("secureboost", {"trees": 10} | params)
     return train(algorithm, Stack.build({0: task}, [0, 0]), [0, 0], on, wanted=FORMS)
 
 

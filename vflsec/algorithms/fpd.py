@@ -47,6 +47,8 @@ class FPD(SplitNN):
     """Hyper-parameters beside FedSplitNN's, which hold for both stages.
 
     Attributes:
+        lr, patience: FedSplitNN's three times over, as a student's validation loss can stand still
+            for some epochs at first.
         alpha: weight of the aligned rows' labels, in [0, 1]; the teacher gets 1 - alpha.
         beta: weight of the unaligned labelled rows: a number, 0 leaves them out; ``auto`` is their
             number divided by that of the aligned rows.
@@ -55,6 +57,8 @@ class FPD(SplitNN):
             ones, whose number is `batch_size`.
     """
 
+    lr: check.Positive = 3e-3
+    patience: check.Whole = 15
     alpha: check.Unit = 0.5
     beta: Annotated[float | Literal["auto"], check.non_negative] = "auto"
     student_epochs: check.Whole = 30

@@ -60,7 +60,7 @@ class SecureBoost(Rounds):
     """
 
     profile: Annotated[str, check.among(*PROFILES)] = "fate-2"
-    trees: check.Count = 10
+    trees: check.Count = 20
     depth: Annotated[int, partial(check.integer, high=13)] = 3
     rate: check.Positive = 0.3
     l2: check.NonNegative = 0.1
