@@ -83,9 +83,9 @@ METHOD = (
     label. *Local* has the active party's columns alone and the labels of all its rows. *FedSplitNN*
     is the encoder of FedHSSL from scratch. FPD and JPL predict without the partner. JPL is for two
     classes. An empty cell was not run.""",
-    """The defaults of split training, one-shot and JPL were chosen on validation rows of the first
-    four tables ([defaults](defaults.md)), none on criteo_dac_10k. The same claims with settings
-    chosen by validation rows: [the papers' claims](seeds.md).""",
+    """Some defaults of split training, one-shot, FPD, JPL and FedHSSL were chosen on validation
+    rows of the first four tables ([defaults](defaults.md)), none on criteo_dac_10k. The same claims
+    with settings chosen by validation rows: [the papers' claims](seeds.md).""",
 )
 
 

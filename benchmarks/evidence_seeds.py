@@ -83,10 +83,16 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def merged(found: pd.DataFrame, made: pd.DataFrame) -> pd.DataFrame:
-    """`found` with the trials of `made` in the place of their earlier figures."""
+    """`found` with the trials of `made` in the place of their earlier figures.
+
+    A system is attacked with one setting, so figures of attacks with another one go.
+    """
     trial = ["world", "system", "setting", "stage"]
-    old = found.set_index(trial).index if len(found) else pd.Index([])
-    kept = found[~old.isin(made.set_index(trial).index)] if len(found) else found
+
+    def keys(of: pd.DataFrame) -> pd.Index:
+        return of.assign(setting=of.setting.where(of.stage != "leakage", -1)).set_index(trial).index
+
+    kept = found[~keys(found).isin(keys(made))] if len(found) else found
     return pd.concat([kept, made], ignore_index=True) if len(kept) else made.reset_index(drop=True)
 
 

@@ -56,7 +56,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "splitnn": {
         "lr": 3e-3, "epochs": 30, "hidden": [128], "cut": 64, "top": [32], "dropout": 0.2,
         "weight_decay": 1e-4, "batch_size": 64, "patience": 15, "select_by": "auc",
-        "optimizer": "sgd",
+        "optimizer": "sgd", "embedding": 4,
     },
     "local": {"own_labels": True, "lr": 3e-3},
     "laser": {"own_labels": False, "lr": 3e-3, "epochs": 30},

@@ -126,7 +126,8 @@ WORLDS: dict[str, World] = {
     "credit, 300 labels": World(
         "credit_default (30,000 rows), 300 labels of 3,600 aligned rows, 21,000 test rows",
         "fedhssl", {"labelled": 300, "aligned": 0.4, "test": 0.7, "scale": "rank"},
-        ("credit_default", "fate"), {"labelled": None, "aligned": None}, SMALL,
+        ("credit_default", "fate"), {"labelled": None, "aligned": None},
+        {**SMALL, "embedding": 32},
     ),
     "adult, 300 labels": World(
         "adult (48,842 rows), 300 labels of 5,000 aligned rows, 34,000 test rows",
