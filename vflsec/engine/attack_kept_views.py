@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.looks import Looks
 from vflsec.audit.record import AuditRecord
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.engine.audit_record import find_runnable, make_record
@@ -63,7 +64,7 @@ def attempt(
         loaded = _load_with_attack(before, folder, name, set)
         plan = make_plan(loaded, try_out=False, load=backend.load_source)
         allow_imports(plan.base)
-        record = make_record(loaded, plan, device, 1, folder)
+        record = make_record(loaded, plan, device, Looks(), folder)
         record = replace(record, runnable=find_runnable(plan))
         results = {r.key: r for r in store.results(dict.fromkeys(record.wanted, ()))}
     if not any(g.attacks for g in plan.groups):
