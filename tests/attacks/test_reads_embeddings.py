@@ -73,7 +73,7 @@ def test_it_asks_for_what_it_needs_and_answers_no_auxiliary_row(
 OWN = {"mean", "linear", "network", "entry", "labelled", "labelled, network", "labelled, entry",
        "chosen"}  # fmt: skip
 SUMMED = {"hidden": (), "top": (), "linear_top": False, "aggregation": "sum", "lr": 1e-12}
-SAID = {"labels": "labels of its own"}
+SAID = {"labels": "labels of its own", "peer_model": "model"}
 """What a refusal says of a need, where that is not its name."""
 COHORT: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], tuple[float, ...], Any]] = [
     ("attribute", {}, {"n": 400}, {"epochs": 4}, (0.85, 160, 0.7), {"majority", "logistic"}),

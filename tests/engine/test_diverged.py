@@ -147,13 +147,6 @@ def test_an_attack_that_failed_everywhere_is_no_gap_in_the_trials() -> None:
     assert found[0.0].meets(0.4)
 
 
-def test_tune_says_which_silence_proves_nothing() -> None:
-    alive = {"norm": {"alive": False, "evidence": "lower bound -0.1"},
-             "direction": {"alive": True, "evidence": "lower bound 0.1"}}  # fmt: skip
-    assert module._silent({"alive": alive}) == {"norm": "lower bound -0.1"}
-    assert module._silent({}) == {}
-
-
 def test_the_canaries_of_a_training_that_diverged_tell_nothing() -> None:
     ways = torch.randn(40, 90, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ways[3] = torch.nan
