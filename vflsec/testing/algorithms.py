@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.message import Message
+from vflsec.core.policy import Policy
 from vflsec.core.view import FORMS
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
@@ -29,13 +30,17 @@ def _algorithm(name: str, without: Sequence[str] = (), **how: Any) -> tuple[Algo
     world = settings.pop("task", {})
     known = registry.list_parameters(cls)
     own = {k: v for k, v in settings.items() if k not in without}
-    quick = {"epochs": 3, "batch_size": 32, **how}
+    quick = {"batch_size": 64, **how}  # three steps an epoch, the last of few rows
     return cls(**{k: v for k, v in quick.items() if k in known} | own), world
+
+
+COMPANY, STRENGTHS = [3, 0, 1, 0, 2], [0.0, 1.0, 2.0, 0.5, 1.0]
+"""Seeds of cells that are trained together, and their noise on gradients."""
 
 
 @dataclass
 class _Seen:
-    """A training of two replicas with all that its parties sent, received and did recorded."""
+    """A training of :data:`COMPANY` with all that its parties sent, received and did recorded."""
 
     trained: Trained
     sizes: dict[str, int]
@@ -46,9 +51,9 @@ class _Seen:
 
 @lru_cache(maxsize=1)
 def _watch(name: str, cls: type) -> _Seen:
-    """What three of the checks look at, trained once for each version of the class."""
-    algorithm, world = _algorithm(name)
-    stack = small_stack([0, 1], **world)
+    """What four of the checks look at, trained once for each version of the class."""
+    algorithm, world = _hurried(name)
+    stack = small_stack(COMPANY, **world)
     of = {"active": (stack.first.active,), "passive": tuple(stack.first.passive)}
     wanted = {(p, "own", "parameter_gradient", "all") for p in stack.first.parties}
     for kind, sender, receiver in algorithm.sends:
@@ -63,9 +68,19 @@ def _watch(name: str, cls: type) -> _Seen:
         if out.grad_fn is not None:
             with_graph.add(message.kind)
 
-    return _Seen(
-        train(algorithm, stack, [0, 1], wanted=sorted(wanted), watch=watch), sizes, with_graph
-    )
+    trained = train(algorithm, stack, COMPANY, _iso(STRENGTHS), wanted=sorted(wanted), watch=watch)
+    return _Seen(trained, sizes, with_graph)
+
+
+def _hurried(name: str) -> tuple[Algorithm, Any]:
+    """With dropout, in steps so large that some cells stop before others."""
+    how = {"epochs": 4, "patience": 1, "dropout": 0.2, "lr": 0.1}
+    return _algorithm(name, ("patience", "lr"), **how)
+
+
+def _iso(strengths: list[float]) -> dict[str, list[tuple[Policy, Tensor]]]:
+    iso = registry.defenses.create("iso")
+    return {"active": [(iso, torch.tensor(strengths, dtype=torch.float64))]}
 
 
 def _seen(name: str) -> _Seen:
@@ -82,17 +97,13 @@ def algorithm_cuts_the_graph(name: str) -> None:
 
 def algorithm_ignores_company(name: str) -> None:
     """A cell alone equals the cell in company bit for bit in float64, noise and dropout on, where
-    some cells stop before others: steps so large that not every epoch is better.
+    some cells stop before others and the company's messages are recorded.
     """
-    how = {"epochs": 4, "patience": 1, "dropout": 0.2, "lr": 0.1}
-    algorithm, world = _algorithm(name, ("patience", "lr"), **how)
-    iso = registry.defenses.create("iso")
-    seeds, strengths = [3, 0, 1, 0, 2], [0.0, 1.0, 2.0, 0.5, 1.0]
-    iso_on = {"active": [(iso, torch.tensor(strengths, dtype=torch.float64))]}
-    many = train(algorithm, small_stack(seeds, **world), seeds, iso_on)
+    many = _seen(name).trained
+    algorithm, world = _hurried(name)
     for r in (1, 4):
-        twins = [seeds[r]] * LEAST
-        alone = {"active": [(iso, torch.tensor([strengths[r]] * LEAST, dtype=torch.float64))]}
+        twins = [COMPANY[r]] * LEAST
+        alone = _iso([STRENGTHS[r]] * LEAST)
         one = train(algorithm, small_stack(twins, **world), twins, alone)
         for party, owner in one.fed.parties.items():
             for part, module in owner.modules.items():
@@ -128,7 +139,9 @@ def algorithm_declares_what_it_sends(name: str) -> None:
 
 def algorithm_learns(name: str) -> None:
     """Test accuracy on an easy world is clearly above chance, with logits (R, n, C)."""
-    algorithm, world = _algorithm(name, ("epochs", "pretrain_epochs"), epochs=25, lr=1e-2)
+    algorithm, world = _algorithm(
+        name, ("epochs", "pretrain_epochs"), epochs=12, lr=1e-2, batch_size=32
+    )
     trained = train(algorithm, small_stack([0, 1], **{"signal": 4.0, **world}), [0, 1])
     rows = trained.fed.stack.rows("test")
     logits = predict(algorithm, trained.fed, rows)
