@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -20,10 +21,14 @@ from vflsec.core.traffic_ledger import Ledger
 from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.testing.filled import assert_filled
-from vflsec.testing.worlds import SEEDS, Check, small_stack, train
+from vflsec.testing.worlds import SEEDS, Check, Trained, small_stack, train
 from vflsec.train.loop import predict
 
 _QUICK = {"epochs": 3, "batch_size": 32}
+_HOOKS = (
+    "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
+    "incoming", "link", "regrow", "shows", "pairs", "sums", "mask", "least_rows",
+)  # fmt: skip
 
 
 def _own(policy: Policy, strengths: tuple[float, ...], seeds: tuple[int, ...], dtype: Any) -> Own:
@@ -165,27 +170,85 @@ def defense_promises_carefully(name: str) -> None:
         assert found.epsilon is None or (found.what and found.neighbours and found.against)
 
 
+@dataclass
+class _Sent:
+    """What is sent in a training at strengths 0 and the largest tried."""
+
+    ways: set[tuple[str, str, str]] = field(default_factory=set)
+    """Kind, sender and receiver of each message."""
+    first: set[tuple[str, str]] = field(default_factory=set)
+    """Kinds by sender, of which later messages may differ through the model."""
+    early: list[str] = field(default_factory=list)
+    """Kinds whose first message differs between the two strengths, in order."""
+    differs: set[str] = field(default_factory=set)
+    """Kinds of which some message differs."""
+
+    def watch(self, message: Message, out: Tensor) -> None:
+        """Note a message of networks: trees and regressions send for one cell after the other."""
+        self.ways.add((message.kind, message.sender, message.receiver))
+        rows = message.rows
+        same = rows is None or torch.equal(rows[0], rows[1])  # else the batches are others
+        if KINDS[message.kind].is_readable and same and not torch.equal(out[0], out[1]):
+            self.differs.add(message.kind)
+            if (message.kind, message.sender) not in self.first:
+                self.early.append(message.kind)
+        self.first.add((message.kind, message.sender))
+
+
+def _owners(policy: Policy) -> tuple[str, ...]:
+    return {"active": ("active",), "passive": ("passive1",)}.get(
+        policy.owner, ("active", "passive1")
+    )
+
+
+def _world(policy: Policy) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """Name and settings of the algorithm that a defense is tried in."""
+    world = dict(policy.world)
+    quick = {} if "algorithm" in world else _QUICK
+    made = world.pop("algorithm", "splitnn")
+    return made, tuple(sorted({**quick, **world}.items()))
+
+
+def _seen(name: str) -> tuple[Trained, _Sent]:
+    cls: Any = registry.defenses.get(name)
+    return _train_with(name, tuple(getattr(cls, hook) for hook in _HOOKS))
+
+
+@lru_cache(maxsize=1)
+def _train_with(name: str, _version: tuple[Any, ...]) -> tuple[Trained, _Sent]:
+    """What two of the checks look at, trained once for each version of the defense."""
+    policy: Policy = registry.defenses.create(name)
+    made, settings = _world(policy)
+    algorithm = registry.algorithms.create(made, dict(settings))
+    strengths = torch.tensor([0.0, max(policy.trial)], dtype=torch.float64)
+    sent = _Sent()
+    trained = train(
+        algorithm, small_stack([0, 0]), [0, 0],
+        {party: [(policy, strengths)] for party in _owners(policy)},
+        watch=None if isinstance(algorithm, Rounds) else sent.watch,
+    )  # fmt: skip
+    return trained, sent
+
+
+@cache
+def _predict_without(made: str, settings: tuple[tuple[str, Any], ...]) -> Tensor:
+    """What a system without a defense predicts of test rows."""
+    stack = small_stack([0, 0])
+    trained = train(registry.algorithms.create(made, dict(settings)), stack, [0, 0])
+    return predict(trained.algorithm, trained.fed, stack.rows("test"))
+
+
 def defense_trains(name: str) -> None:
     """In training, strength 0 equals the undefended run bit for bit, and the largest tried not."""
     policy: Policy = registry.defenses.create(name)
-    world = dict(policy.world)
-    quick = {} if "algorithm" in world else _QUICK
-    algorithm = registry.algorithms.create(world.pop("algorithm", "splitnn"), {**quick, **world})
-    parties: tuple[str, ...] = ("active",) if policy.owner == "active" else ("passive1",)
-    if policy.owner == "all":
-        parties = ("active", "passive1")
-    most = max(policy.trial)
-    strengths = torch.tensor([0.0, most], dtype=torch.float64)
-    with_it = train(
-        algorithm, small_stack([0, 0]), [0, 0], {p: [(policy, strengths)] for p in parties}
-    )
-    without = train(algorithm, small_stack([0, 0]), [0, 0])
-    rows = with_it.fed.stack.rows("test")
-    a, b = (predict(algorithm, t.fed, rows) for t in (with_it, without))
+    trained, _ = _seen(name)
+    a = predict(trained.algorithm, trained.fed, trained.fed.stack.rows("test"))
+    b = _predict_without(*_world(policy))
     assert bool(torch.isfinite(a).all()), f"{name}: training diverged"
     if policy.strengths and not policy.overrides("model"):
         assert torch.equal(a[0], b[0]), f"{name}: strength 0 is not the undefended run"
     if policy.strengths:
+        most = max(policy.trial)
         assert not torch.equal(a[1], b[1]), f"{name}: strength {most:g} is the undefended run"
 
 
@@ -193,42 +256,18 @@ def defense_acts_on_what_it_says(name: str) -> None:
     """Of the first messages of a run, the first that differs from the undefended one is of a kind
     that it acts on; in the whole training every such kind differs. What a defense without a
     strength acts on, nobody gets.
-
-    Of networks: trees and regressions send for one cell after the other.
     """
     policy: Policy = registry.defenses.create(name)
-    world = dict(policy.world)
-    made = world.pop("algorithm", "splitnn")
-    algorithm = registry.algorithms.create(made, world if policy.world else _QUICK)
-    if isinstance(algorithm, Rounds):
+    trained, seen = _seen(name)
+    if isinstance(trained.algorithm, Rounds):
         return
-    sent: list[Message] = []
-    first: set[tuple[str, str]] = set()
-    early: list[str] = []
-    differs: set[str] = set()
-
-    def watch(message: Message, out: Tensor) -> None:
-        sent.append(message)
-        rows = message.rows
-        same = rows is None or torch.equal(rows[0], rows[1])  # else the batches are others
-        if KINDS[message.kind].is_readable and same and not torch.equal(out[0], out[1]):
-            differs.add(message.kind)
-            if (message.kind, message.sender) not in first:
-                early.append(message.kind)
-        first.add((message.kind, message.sender))
-
-    owners = {"active": ["active"], "passive": ["passive1"]}
-    parties = owners.get(policy.owner, ["active", "passive1"])
-    strengths = torch.tensor([0.0, max(policy.trial)], dtype=torch.float64)
-    train(algorithm, small_stack([0, 0]), [0, 0], {p: [(policy, strengths)] for p in parties},
-          watch=watch)  # fmt: skip
-    acts, kinds = policy.acts_on, {m.kind for m in sent}
+    acts = policy.acts_on
     if policy.strengths:
-        assert {*early[:1]} <= acts, f"{name}: changes {early[0]}, and does not say so"
-        idle = (acts & kinds) - differs
+        assert {*seen.early[:1]} <= acts, f"{name}: changes {seen.early[0]}, and does not say so"
+        idle = (acts & {kind for kind, *_ in seen.ways}) - seen.differs
         assert not idle, f"{name}: leaves {sorted(idle)} as they are"
     else:
-        told = {m.kind for m in sent if {m.sender, m.receiver} & {*parties}} & acts
+        told = {kind for kind, *ends in seen.ways if {*ends} & {*_owners(policy)}} & acts
         assert not told, f"{name}: {sorted(told)} are sent all the same"
 
 
@@ -236,14 +275,10 @@ def defense_file_rules(name: str) -> None:
     """One documented file with a source and at least one hook."""
     entry = registry.defenses.entry(name)
     policy: Policy = registry.defenses.create(name)
-    hooks = (
-        "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "outgoing",
-        "incoming", "link", "regrow", "shows", "pairs", "sums", "mask", "least_rows",
-    )  # fmt: skip
     assert_filled(entry.path)
     assert entry.source, f"{entry.path}: the docstring needs a 'Source:' paragraph"
     assert "not stop" in " ".join(entry.doc.split()), f"{entry.path}: say what it does not stop"
-    assert any(policy.overrides(h) for h in hooks), f"{name} does nothing"
+    assert any(policy.overrides(h) for h in _HOOKS), f"{name} does nothing"
 
 
 def defense_checks() -> list[Check]:
