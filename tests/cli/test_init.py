@@ -14,8 +14,10 @@ import pytest
 
 from vflsec import load_scenario
 from vflsec.cli import draft_text, main
+from vflsec.cli.draft_systems import SYSTEMS
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
+from vflsec.plugins import registry
 from vflsec.report.exports import load_summary
 
 WHOLE = [
@@ -501,3 +503,11 @@ def test_what_joins_a_rare_class_is_said(
     said = capsys.readouterr().out
     assert "become one, 'other': 'x' 2, with 'y' 98." in said
     assert "LoanId is the id: its values are unique." in said
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_settings_that_a_draft_leaves_out_are_the_defaults(name: str) -> None:
+    made = registry.algorithms.create(name)
+    lines = [line.removeprefix("# ") for line in SYSTEMS[name].settings if " = " in line]
+    for key, value in tomllib.loads("\n".join(lines)).items():
+        assert getattr(made, key) == value

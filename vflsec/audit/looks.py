@@ -11,6 +11,7 @@ spending an error level look by look; here without the looks' correlation.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vflsec.core import check
@@ -21,24 +22,20 @@ class Looks:
     """The looks at one audit; kept with its results.
 
     Attributes:
-        seeds: how many seeds there were at each, ascending; none where gates are judged once, at
-            the audit's confidence.
+        seeds: those of each, in turn; none where gates are judged once, at the audit's confidence.
 
     Raises:
-        ConfigError: they do not ascend from 1.
+        ConfigError: there is one without seeds, or the same twice.
     """
 
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        rule = "ascending whole numbers from 1"
-        if not all(type(n) is int for n in self.seeds) or not all(
-            a < b for a, b in zip((0, *self.seeds), self.seeds, strict=False)
-        ):
-            raise check.fail("looks", rule, self.seeds)
+        if not all(self.seeds) or len({*self.seeds}) < len(self.seeds):
+            raise check.fail("looks", "lists of seeds, each another", self.seeds)
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.seeds)) or "none"
+        return ", ".join(str(len(of)) for of in self.seeds) or "none"
 
     @property
     def share(self) -> float:
@@ -49,9 +46,10 @@ class Looks:
         """The confidence of the last look's bounds, where all looks together have `confidence`."""
         return 1 - (1 - confidence) * self.share
 
-    def add(self, seeds: int) -> Looks:
-        """With a look at so many seeds; fewer than before are nothing new."""
-        return self if seeds <= max(self.seeds, default=0) else Looks((*self.seeds, seeds))
+    def add(self, seeds: Iterable[int]) -> Looks:
+        """With a look at these seeds; at the same ones there is nothing new to see."""
+        look = tuple(seeds)
+        return self if look in self.seeds else Looks((*self.seeds, look))
 
     def plan(self, first: int, most: int) -> list[int]:
         """Numbers of seeds at which to look: first where the last look was, then doubling.
@@ -60,7 +58,8 @@ class Looks:
             first: seeds to begin with, where nobody has looked.
             most: the budget.
         """
-        out = [self.seeds[-1] if self.seeds else first]
+        last = len(self.seeds[-1]) if self.seeds else first
+        out = [min(max(first, last), most)]
         while out[-1] < most:
             out.append(min(2 * out[-1], most))
         return out

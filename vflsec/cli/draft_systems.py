@@ -57,7 +57,7 @@ SYSTEMS: Mapping[str, System] = {
     "secureboost": System(
         (
             '# "paper", "fate-2", "secretflow" or "xgboost-open".',
-            'profile = "fate-2"', "# trees = 10", "# depth = 3",
+            'profile = "fate-2"', "# trees = 20", "# depth = 3",
         ),
         Sweep(
             "local_trees", "First trees that the active party grows alone; 0 is undefended.",

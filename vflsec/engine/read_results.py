@@ -39,12 +39,12 @@ def read_audit(folder: Path, **how: Any) -> Audit:
 
 
 def read_looks(folder: Path) -> Looks:
-    """The looks at the audit in a results directory; none where nothing was judged.
+    """The looks at the audit in a results directory; none where no audit was begun.
 
     Raises:
         ConfigError: its results cannot be read.
     """
-    if not ((folder / STORE_NAME).is_file() and (folder / "summary.json").is_file()):
+    if not (folder / STORE_NAME).is_file():
         return Looks()
     with Store(folder, readonly=True) as store:
         return Looks() if store.meta("audit") is None else store.record().looks

@@ -150,7 +150,7 @@ def _run(
     asked = loaded.root.audit.attacker
     whole = given is None and how.part is None and not how.keep_views and asked == "default"
     with claim(folder) as lock:
-        looks = _count_looks(folder, len(loaded.root.audit.seeds), how)
+        looks = _count_looks(folder, loaded.root.audit.seeds, how)
         record = make_record(loaded, plan, where, looks, folder)
         if whole and not how.fresh and (found := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
@@ -192,7 +192,7 @@ def _run(
         return audit
 
 
-def _count_looks(folder: Path, seeds: int, how: Options) -> Looks:
+def _count_looks(folder: Path, seeds: Iterable[int], how: Options) -> Looks:
     """The looks at what a folder holds, with this one; a lone audit has none to count."""
     before = Looks() if how.fresh else read_looks(folder)
     return before.add(seeds) if how.sequential or before.seeds else before

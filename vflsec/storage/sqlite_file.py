@@ -75,11 +75,19 @@ class SealedFile:
         for opened in (lambda: sqlite3.connect(place, uri=True), self._copied):
             try:
                 with or_closed(opened()) as db:
+                    if not db.execute("select 1 from sqlite_master").fetchone():
+                        return self._make_empty()
                     db.execute("select count(*) from meta").fetchone()
                     return db
             except (sqlite3.Error, OSError) as caught:
                 error = caught
         raise ConfigError.unreadable(self.path, error or "")
+
+    def _make_empty(self) -> sqlite3.Connection:
+        """What is read of a file in which a full disk let no table be made."""
+        with or_closed(sqlite3.connect(":memory:")) as db:
+            db.executescript(_OWN + self.TABLES)
+            return db
 
     def _copied(self) -> sqlite3.Connection:
         """The store in memory: where nothing may be written SQLite reads no log without its index,
@@ -97,8 +105,9 @@ class SealedFile:
 
     def _check_version(self, readonly: bool) -> None:
         found = self.meta("schema_version")
-        if found is None and not readonly:
-            self.set_meta("schema_version", SCHEMA_VERSION)
+        if found is None:  # nothing is in it yet
+            if not readonly:
+                self.set_meta("schema_version", SCHEMA_VERSION)
         elif found != SCHEMA_VERSION:
             what, rule = f"{self.path}: schema version", f"be {SCHEMA_VERSION}"
             raise ConfigError.must(what, rule, found, FRESH)
