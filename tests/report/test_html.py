@@ -283,25 +283,26 @@ def test_an_attack_of_ones_own_is_listed_too(summary: dict[str, Any]) -> None:
 
 def test_threats_say_what_was_granted(summary: dict[str, Any]) -> None:
     """Rows of another party's columns are a grant; who holds the labels was told none."""
-    spec = next(iter(summary["attacks"].values())) | {"aux_rows": 60, "peer_model": True}
+    key, first = next(iter(summary["attacks"].items()))
+    spec = first | {"aux_rows": 60, "peer_model": True}
     parties = {"d": {"parties": ["bank", "shop"]}}
     words = {
-        who: threats({"attacks": {"k": spec | {"adversary": [who]}}, "parties": parties})
+        who: threats(summary | {"attacks": {key: spec | {"adversary": [who]}}, "parties": parties})
         for who in ("bank", "shop")
     }
     also = "60 rows of the others' columns and the others' models."
     assert words["bank"][0][1].endswith(f"was granted {also}")
     assert words["shop"][0][1].endswith(f"labelled rows, the class shares, {also}")
     (further,) = (
-        r for r in assumed({"attacks": {"k": spec}}) if r[0].startswith("further knowledge")
+        r for r in assumed(summary | {"attacks": {key: spec}}) if r[0].startswith("further")
     )
     assert "60 rows of the others' columns" in further[1]
 
 
 def test_threats_of_a_coalition_and_of_an_active_attacker(summary: dict[str, Any]) -> None:
-    spec = next(iter(summary["attacks"].values()))
+    key, spec = next(iter(summary["attacks"].items()))
     two = spec | {"adversary": ["a", "b"], "active": True, "known_rows": 0, "prior": False}
-    (found,) = threats({"attacks": {"k": two}})
+    (found,) = threats(summary | {"attacks": {key: two}})
     assert found[1].startswith("a and b, together, want the labels, may change its own")
     assert "was granted nothing" in found[1] or "was granted the others' models" in found[1]
 
@@ -360,7 +361,7 @@ def test_an_audit_without_attacks_has_a_report(tmp_path: Path) -> None:
     out = run_audit(tmp_path / "case.toml", tmp_path / "out", backend=planted.backend())
     text = (out.folder / "report.html").read_text(encoding="utf-8")
     assert "NO GATE" in text
-    assert "The scenario has no attack." in text
+    assert "No attack was made." in text
 
 
 def test_what_matching_rows_tells_stands_with_its_data_set(summary: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from vflsec.report import tree
 from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import FAMILIES, OTHERS, group_members, list_read
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
-from vflsec.specs import WHICHEVER
+from vflsec.specs import WHICHEVER, LedgerRow
 
 
 class State(WordedCode):
@@ -94,6 +94,11 @@ def find_ran(summary: Summary) -> dict[str, AttackFacts]:
     return {k: s for k, s in summary.attacks.items() if k in found}
 
 
+def list_sent(summary: Summary) -> list[LedgerRow]:
+    """What crossed in the audited trainings."""
+    return [t for c in summary.cost.points if c.role == "audit" for t in c.traffic]
+
+
 def list_families(summary: Summary) -> list[FamilyState]:
     """Every published family with the attacks of it that gave a figure, or why none did."""
     made = {s.name for s in find_ran(summary).values()}
@@ -130,8 +135,7 @@ def _find_sent(summary: Summary, of: Mapping[str, Sequence[str]]) -> set[str]:
 
     Of a family that is not published nothing says what it reads; it counts as sent.
     """
-    audits = [c for c in summary.cost.points if c.role == "audit"]
-    arrived = {(t.kind, t.receiver) for c in audits for t in c.traffic}
+    arrived = {(t.kind, t.receiver) for t in list_sent(summary)}
     kinds, needed = {kind for kind, _ in arrived}, {f.name: {*f.reads} for f in FAMILIES}
     found = {OTHERS} | {name for name, of in needed.items() if of & kinds}
     for family, names in of.items():

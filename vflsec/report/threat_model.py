@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from vflsec.audit.record import Attacker, AttackFacts
 from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
 from vflsec.report import first_screen, tree
-from vflsec.report.coverage import NO_PROOF, OUTSIDE
+from vflsec.report.coverage import NO_PROOF, OUTSIDE, find_ran, list_sent
 from vflsec.report.numbers import format_number
 from vflsec.report.summary import Summary
-from vflsec.report.taxonomies import TAGS, TAXONOMIES
+from vflsec.report.taxonomies import TAGS, TAXONOMIES, list_read
 from vflsec.report.tree import Paragraph, Section, View, make_columns
 from vflsec.report.verdicts import format_place
+from vflsec.specs import LedgerRow
 
 _PAGE = frozenset({View.PAGE})
 
@@ -44,17 +45,19 @@ _WANTS = {
 
 
 def describe_threats(summary: Summary) -> list[tuple[str, str]]:
-    """Each attack with a sentence: who, wants what, sees what, knows how much."""
+    """Each attack that gave a figure: who, wants what, sees what, knows how much."""
     holders = {of.parties[0] for of in summary.parties.values() if of.parties}
+    sent = list_sent(summary)
     return [
-        (spec.label, _threat(spec, _known(spec, summary, bool(holders & set(spec.adversary)))))
-        for spec in summary.attacks.values()
-    ]
+        (spec.label, _threat(spec, _list_seen(spec, sent),
+                             _known(spec, summary, bool(holders & set(spec.adversary)))))
+        for spec in find_ran(summary).values()
+    ]  # fmt: skip
 
 
-def _threat(spec: AttackFacts, known: Sequence[str]) -> str:
+def _threat(spec: AttackFacts, sees: Sequence[str], known: Sequence[str]) -> str:
     who = " and ".join(spec.adversary) or "someone"
-    seen = _list([*dict.fromkeys(_list_seen(spec))]) or "nothing it receives"
+    seen = _list([*dict.fromkeys(sees)]) or "nothing it receives"
     one = len(spec.adversary) < 2
     s, together = ("s", "") if one else ("", ", together,")
     verb = "may change its own training" if spec.active else f"keep{s} to the protocol"
@@ -115,7 +118,7 @@ def describe_assumed(summary: Summary) -> list[tuple[str, str, str]]:
 
     For the comparison with all the means reasonably likely to be used.
     """
-    specs = list(summary.attacks.values())
+    specs = list(find_ran(summary).values())
     if not specs:
         return []
     together = max(len(s.adversary) for s in specs)
@@ -124,9 +127,9 @@ def describe_assumed(summary: Summary) -> list[tuple[str, str, str]]:
     every = AttackFacts(
         known_rows=max(s.known_rows for s in specs), prior=any(s.prior for s in specs),
         aux_rows=max(s.aux_rows for s in specs), peer_model=any(s.peer_model for s in specs),
-        needs=tuple(n for s in specs for n in s.needs),
     )  # fmt: skip
-    seen = _list(sorted({*_list_seen(every)}))
+    sent = list_sent(summary)
+    seen = _list(sorted({w for s in specs for w in _list_seen(s, sent)}))
     return [
         ("known labels", _list(_labels(every, summary)) or "none", "more, from a leak"),
         ("what is seen", seen or "nothing", "what other parties store or log"),
@@ -137,11 +140,28 @@ def describe_assumed(summary: Summary) -> list[tuple[str, str, str]]:
     ]  # fmt: skip
 
 
-def _list_seen(spec: AttackFacts) -> list[str]:
-    """What an attack looks at beside what was granted, in words."""
+def _list_seen(spec: AttackFacts, sent: Sequence[LedgerRow]) -> list[str]:
+    """What an attack looks at beside what was granted, in words.
+
+    Of kinds of messages those that came to its attacker or left it; all of them where nothing is
+    known of what was sent.
+    """
     words = [n.partition(":")[0] for n in spec.needs]
-    seen = [w for w in words if w not in ("known_rows", "prior", "aux_rows")]
-    return [_SEES.get(w, w.replace("_", " ")) for w in seen]
+    seen = [w for w in words if w not in ("known_rows", "prior", "aux_rows", "peer_model")]
+    return [_SEES.get(w, w.replace("_", " ")) for w in seen
+            if not sent or _was_seen(w, spec.adversary, sent)]  # fmt: skip
+
+
+def _was_seen(word: str, who: Collection[str], sent: Sequence[LedgerRow]) -> bool:
+    """Whether an attacker saw what its attack looks at; what is no kind of message it has."""
+    if word.startswith("sent."):
+        return any(t.kind == word.removeprefix("sent.") and t.sender in who for t in sent)
+    if word not in KINDS:
+        return True
+    if KINDS[word].opened_by == "key":  # it crossed as a ciphertext; the key is another party's
+        return len(who) > 1
+    read = list_read([word])
+    return not read or any(t.kind in read and t.receiver in who for t in sent)
 
 
 def build_threats(summary: Summary) -> Section:
@@ -153,12 +173,12 @@ def build_threats(summary: Summary) -> Section:
                  *(tree.Column(h, tree.Kind.PROSE, _PAGE) for h in ("How", "Source")))  # fmt: skip
         rows = tuple(
             (*t, spec.summary, spec.source)
-            for t, spec in zip(found, summary.attacks.values(), strict=True)
+            for t, spec in zip(found, find_ran(summary).values(), strict=True)
         )
         caption = "Who attacks"
         blocks.append(tree.Table(caption, heads, rows))
     else:
-        blocks.append(Paragraph("The scenario has no attack."))
+        blocks.append(Paragraph("No attack was made."))
     blocks.append(Paragraph(first_screen.describe_attacker(summary)))
     blocks += _build_choices(summary.attacker)
     if summary.defenses:
