@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from vflsec.audit.gate import Gate, Origin, Rule, Verdict
 from vflsec.audit.leakage import read_records
 from vflsec.audit.pareto_front import Judged, Trial, pareto, trials
 from vflsec.cli.main import main
-from vflsec.cli.tune import _format_command
+from vflsec.cli.tune import _format_command, _print_deployment
 from vflsec.engine import run as engine
 from vflsec.engine import tune_search as module
 from vflsec.engine.tune_advice import (
@@ -25,6 +26,7 @@ from vflsec.engine.tune_advice import (
     RemedyKind,
     Surroundings,
     list_acting,
+    list_doubts,
     list_remedies,
 )
 from vflsec.engine.tune_search import Deployment, Tuned, Unasked, tune
@@ -161,9 +163,79 @@ def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> No
     assert about & {*advised(found, accepts=lambda _: False)} == {RemedyKind.NO_OTHER_DEFENSE}
 
 
-def judged(high: float, value: float = 0.0, *, metric: str = "exposed", limit: float = 0.01):
+def judged(
+    high: float, value: float = 0.0, *, metric: str = "exposed", limit: float = 0.01, **more: Any
+) -> Judged:
     verdict, rule = ("PASS", Rule.WITHIN) if high <= limit else ("INCONCLUSIVE", Rule.UNDECIDED)
-    return Judged("g", metric, verdict, rule, value, high, limit, "")
+    return replace(Judged("g", metric, verdict, rule, value, high, limit, ""), **more)
+
+
+def test_a_strength_at_which_every_gate_passes_is_chosen_before_a_weaker_one() -> None:
+    gates = {1: judged(0.07, metric="", limit=0.02), 4: judged(0.01, metric="", limit=0.02)}
+    found = [trial(0, 0.4, 0), *(replace(trial(s, 0.0, 0), gates=(g,)) for s, g in gates.items())]
+    assert module._choose(found, 0.05, 0.03)[0] == 4
+    assert module._choose(found[:2], 0.05, 0.03)[0] == 1  # not shown to fail
+    dear = [*found[:2], replace(found[2], drop_high=0.2)]
+    assert module._choose(dear, 0.05, 0.03)[0] == 1
+
+
+def test_exposed_people_are_compared_by_what_is_beyond_each_limit() -> None:
+    """An upper bound of 0.2 under a limit of 0.19 is nearer than one of 0.1 under 0.01."""
+    far, near = judged(0.1, attack="b"), judged(0.2, limit=0.19, attack="c")
+    found = [trial(0, 0.4, 0), replace(trial(1, 0.0, 0), gates=(far, near)),
+             replace(trial(8, 0.01, 0), gates=(judged(0.2, limit=0.19, attack="c"),))]  # fmt: skip
+    assert [t.exposing and t.exposing.attack for t in found] == [None, "b", "c"]
+    assert "Strength 8 " in module._choose(found, 0.05, 0.03)[1]
+    assert advised(found)[RemedyKind.STRONGER] == ["--high", "80"]  # its average is not lower
+    reads = {"a": {"gradient"}, "b": {"gradient"}, "c": {"embedding"}}
+    way = advised(found, "iso", reads=reads)
+    assert way[RemedyKind.OTHER_MESSAGES] == []  # those that c reads
+    assert RemedyKind.OTHER_MESSAGES not in advised(found, "embedding_noise", reads=reads)
+    worse = [*found[:1], found[2], replace(found[1], strength=9)]
+    assert RemedyKind.STRONGER not in advised(worse)
+    assert RemedyKind.LOOSER not in advised([replace(found[2], leak_high=0.2)])  # people, too
+
+
+def test_a_gate_on_the_undefended_system_exposes_nobody_at_a_strength() -> None:
+    bare = judged(0.5, strength=0.0)
+    found = [replace(trial(s, leak, 0), gates=(bare,)) for s, leak in ((0, 0.0), (5, 0.0))]
+    assert [t.meets(0.05) for t in found] == [False, True]
+    assert module._choose(found, 0.05, 0.03)[0] == 5
+
+
+def test_more_seeds_are_not_advised_where_a_gate_fails() -> None:
+    def doubts(*gates: Judged, **how: Any) -> dict[RemedyKind, str]:
+        fresh = replace(trial(5, 0.0, 0), gates=gates)
+        made = list_doubts(fresh, 0.05, {}, seeds=5, confirmed=False, **how)
+        return {r.kind: r.text for r in made}
+
+    fails = judged(0.2, 0.1, metric="", verdict="FAIL", rule=Rule.EXCEEDED)
+    assert [*doubts(judged(0.2))] == [RemedyKind.MORE_SEEDS]
+    one = doubts(judged(0.2), fails)
+    assert [*one] == [RemedyKind.GATE_FAILS]
+    text = one[RemedyKind.GATE_FAILS]
+    assert [s in text for s in ("--leak", "--drop", "--target")] == [True, False, False]
+    text = doubts(fails, replace(fails, metric="utility"), target="label")[RemedyKind.GATE_FAILS]
+    assert [s in text for s in ("--leak", "--drop", "--target")] == [True, True, True]
+    text = doubts(replace(fails, strength=0.0))[RemedyKind.GATE_FAILS]
+    assert [s in text for s in ("--leak", "--drop", "--target")] == [False] * 3
+
+
+def test_the_attack_to_look_up_is_that_of_the_place() -> None:
+    silent = {"on my data, norm (bank)": "tail_score(of=a b)"}
+    (remedy,) = list_doubts(None, 0.05, silent, seeds=5, confirmed=None)
+    assert remedy.other == ("show", "tail_score")
+
+
+def test_lines_to_paste_are_toml(capsys: pytest.CaptureFixture[str]) -> None:
+    stack = "discrete + iso(strength=1.0)"
+    for to in (Deployment("iso", 1, (), "iso", "iso"),
+               Deployment("iso", 1, ("discrete",), stack, "discrete")):  # fmt: skip
+        _print_deployment(to)
+        lines = [s for s in capsys.readouterr().out.splitlines() if s.startswith("    ")]
+        found = [tomllib.loads(s) for s in lines]
+        assert found[:2] == [{"strength": [0, 1]}, {"defense": to.gates}]
+        assert found[2] == ({} if to.behind else {"strength": 1})
 
 
 def test_exposed_people_are_searched_for_too() -> None:
@@ -228,8 +300,9 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     assert fine.deploy == Deployment("iso", 1.234567, (), "iso", "iso")  # 1.235 was not tried
     stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
     path.write_text(stack + gate(metric="epsilon_lower", max=9.0))  # of which iso claims none
-    found = tune(path, "iso", between=(1, 8), rounds=0, confirm=False, out=tmp_path / "out")
-    assert found.without == ("discrete",)
+    found = tune(path, "iso", between=(1, 8), rounds=0, out=tmp_path / "out")
+    assert (found.confirmed, found.without) == (True, ("discrete",))
+    assert found.reason.split()[-1] == "discrete."  # it is confirmed without that one
     both = tmp_path / "both.toml"
     both.write_text(
         SCENARIO.replace('name = "iso"\nstrength = [0, 5]', 'name = "discrete"\nstrength = [0, 2]')
@@ -248,7 +321,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was confirmed by two averages, and the audit of what it advised failed."""
-    leaks = {"norm": 0.3, "model_completion": 0.2, "embedding_inversion": 0.0}
+    leaks = {"norm": 0.3, "model_completion": 0.2, "embedding_inversion": 0.3}
     safe = Planted(leaks, dict.fromkeys(leaks, 0.0))
     monkeypatch.setattr(engine, "default_backend", safe.backend)
     path = tmp_path / "case.toml"
@@ -267,6 +340,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     found = tune(path, "iso", out=tmp_path / "out", **how)
     assert found.fresh is not None
     assert [(g.verdict, g.rule) for g in found.fresh.gates] == [("PASS", Rule.WITHIN)] * 4
+    assert [g.strength for g in found.fresh.gates] == [1, 1, 1, 0]  # the last is undefended
     assert (found.strength, found.confirmed, bool(found.deploy)) == (1, True, True)
     assert found.unasked == {
         "columns": Unasked.OTHER_TARGET, "one": Unasked.OTHER_TARGET, "claims": Unasked.NO_CLAIM,
@@ -278,6 +352,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
         ("", Rule.WITHIN), ("utility", Rule.EXCEEDED),
     ]  # fmt: skip
     assert (found.strength, found.confirmed, found.deploy) == (1, False, None)
+    assert [r.kind for r in found.next] == [RemedyKind.GATE_FAILS]
     none = Planted(dict.fromkeys(leaks, 0.0))
     monkeypatch.setattr(engine, "default_backend", none.backend)
     path.write_text(SCENARIO + asked[2] + gate(metric="utility", min=0.85, strength=5))
@@ -305,6 +380,22 @@ def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
     assert max(t.leak_high for t in labels.trials if t.strength) < 0.1
     made = pd.read_parquet(tmp_path / "labels" / "results.parquet")
     assert set(made.target) - {""} == {"label"}  # the others are not even run
+    path.write_text(SCENARIO + other + gate(max=0.1))  # of every target, as the audit judges it
+    every = tune(path, "iso", out=tmp_path / "gate", target="label", **how | {"confirm": True})
+    assert (every.strength, every.confirmed, every.deploy) == (1, False, None)
+    assert every.fresh is not None
+    assert every.fresh.leak_high < 0.1
+    (judged,) = every.fresh.gates
+    assert (judged.rule, judged.attack) == (Rule.EXCEEDED, "embedding_inversion")
+    assert [r.kind for r in every.next] == [RemedyKind.GATE_FAILS]
+    dead = Planted(leaks | {"embedding_inversion": 0.0}, dict.fromkeys(leaks, 0.0))
+    monkeypatch.setattr(engine, "default_backend", dead.backend)
+    none = tune(path, "iso", out=tmp_path / "dead", target="label", **how | {"confirm": True})
+    assert none.fresh is not None
+    assert [g.rule for g in none.fresh.gates] == [Rule.NOT_VALIDATED]
+    assert ("show", "embedding_inversion") in [r.other for r in none.next]
+    again = pd.read_parquet(tmp_path / "gate" / "results.parquet")
+    assert set(again.target) - {""} == {"label"}
     with pytest.raises(ConfigError, match="tune: target must be one of '\\*', 'feature', 'label'"):
         tune(path, "iso", out=tmp_path / "none", target="lable", **how)
 
@@ -516,7 +607,8 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], alive: bool
 ) -> None:
     """Where every attack was broken, strength 0 was advised, confirmed, and the exit code 0."""
-    summary = {"alive": {"norm": {"alive": alive, "evidence": "advantage +0.001"}}}
+    about = {"alive": alive, "evidence": "advantage +0.001", "place": {"attack": "norm"}}
+    summary = {"alive": {"norm": about}}
 
     faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0), summary=summary)
     words = ["tune", "quickstart", "--defense", "iso", "--rounds", "0", "--out", str(tmp_path)]

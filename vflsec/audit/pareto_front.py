@@ -26,6 +26,8 @@ class Judged:
 
     Attributes:
         metric: what it limits: of an advantage the metric that is meant, '' for the attack's own.
+        attack: the one that decides; '' where none does.
+        strength: the one that is judged, 0 of a gate on the undefended run; None for all.
     """
 
     label: str
@@ -36,12 +38,15 @@ class Judged:
     high: float | None
     threshold: float
     reason: str
+    attack: str = ""
+    strength: float | None = None
 
     @classmethod
     def of(cls, v: Verdict) -> Judged:
         """The short form of a verdict."""
         metric = v.judged_by or (v.gate.of if v.gate.metric == "advantage" else v.gate.metric)
-        return cls(v.label, metric, v.verdict, v.rule, v.value, v.high, v.threshold, v.reason)
+        return cls(v.label, metric, v.verdict, v.rule, v.value, v.high, v.threshold, v.reason,
+                   v.attack, v.strength)  # fmt: skip
 
     @property
     def passes(self) -> bool:
@@ -51,7 +56,12 @@ class Judged:
     @property
     def exposes(self) -> bool:
         """Whether it limits exposed people, and their upper bound is beyond its limit."""
-        return self.metric in EXPOSED and self.high is not None and self.high > self.threshold
+        return self.metric in EXPOSED and self.excess > 0
+
+    @property
+    def excess(self) -> float:
+        """How far its upper bound is beyond its limit; 0 where it is not."""
+        return max(0.0, (self.high or 0.0) - self.threshold)
 
 
 @dataclass(frozen=True)
@@ -100,11 +110,19 @@ class Trial:
         """
         return not self.failed and self.leak_high <= leak and self.exposing is None
 
+    def find_excess(self, leak: float) -> tuple[float, float]:
+        """How far the upper bound of the advantage is beyond `leak`, and that of the worst gate on
+        exposed people beyond its limit; 0 where it is within.
+        """
+        return max(0.0, self.leak_high - leak), self.exposing.excess if self.exposing else 0.0
+
     @property
     def exposing(self) -> Judged | None:
-        """The gate on exposed people that is farthest beyond its limit; None if all are within."""
-        found = [g for g in self.gates if g.exposes]
-        return max(found, key=lambda g: (g.high or 0.0) - g.threshold, default=None)
+        """The gate on people exposed at this strength that is farthest beyond its limit; None if
+        all are within.
+        """
+        found = [g for g in self.gates if g.exposes and g.strength in (None, self.strength)]
+        return max(found, key=lambda g: g.excess, default=None)
 
     def epsilons(self) -> str:
         """Both epsilons as a sentence, ``""`` where nothing is claimed."""

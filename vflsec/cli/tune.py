@@ -127,7 +127,8 @@ def _print_deployment(to: Deployment) -> None:
     say(f"    strength = [0, {value}]")
     say("  In its gates, name this point:")
     say(f'    defense = "{to.gates}"')
-    say(f"    strength = {value if to.swept == to.defense else f'(that of {to.swept})'}")
+    own = to.swept == to.defense
+    say(f"    strength = {value}" if own else f"    # strength: one of {to.swept}, which is swept")
 
 
 def _format_command(defense: str, scenario: str, given: Mapping[str, str], remedy: Remedy) -> str:

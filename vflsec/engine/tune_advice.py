@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from vflsec.audit.gate import MIN_SEEDS
+from vflsec.audit.gate import FAIL, MIN_SEEDS, TASK
 from vflsec.audit.gate_selection import strip_label
-from vflsec.audit.pareto_front import Trial
+from vflsec.audit.pareto_front import Judged, Trial
 from vflsec.audit.record import Acting
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.policy import Policy
@@ -35,6 +35,7 @@ class RemedyKind(StrEnum):
     FIXED_DEFENSES = "fixed_defenses"
     NO_OTHER_DEFENSE = "no_other_defense"
     NOT_VALIDATED = "not_validated"
+    GATE_FAILS = "gate_fails"
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,12 @@ def list_remedies(
         return tuple(r for r in said if r)
     meets = [t for t in found if t.meets(leak)]
     cheap = [t for t in found if t.drop_high <= drop]
-    best = min(meets or found, key=lambda t: t.drop_high if meets else t.leak_high)
-    at = min(cheap, key=lambda t: t.leak_high, default=best) if meets else best
+    at = min((meets and cheap) or found, key=lambda t: t.find_excess(leak))
     said += [
         None if few else _narrower(found, leak, drop, seeds),
-        _other_range(defense, found, meets, cheap, rounds),
-        _looser(cheap, leak, drop),
-        *_others(defense, at, around),
+        _other_range(defense, found, leak, cheap, rounds),
+        _looser(cheap, drop),
+        *_others(defense, _find_worst(at, leak), around),
     ]
     return tuple(r for r in said if r)
 
@@ -113,31 +113,51 @@ def _more_seeds(seeds: int, text: str) -> Remedy:
 
 
 def list_doubts(
-    fresh: Trial | None, leak: float, silent: Iterable[str], *, seeds: int, confirmed: bool | None
-) -> tuple[Remedy, ...]:
+    fresh: Trial | None, leak: float, silent: Mapping[str, str], *, seeds: int,
+    confirmed: bool | None, target: str = "*",
+) -> tuple[Remedy, ...]:  # fmt: skip
     """What to do where there is a strength, and something speaks against it.
 
     Args:
         fresh: the strength on fresh seeds; None if they were not asked.
         leak: the limit.
-        silent: labels of attacks that are not validated.
+        silent: attacks that are not validated, by what people read of them.
         seeds: how many fresh ones there are.
         confirmed: whether they confirm it.
+        target: of the attacks that were searched.
     """
     out = []
-    if fresh is not None and not confirmed:
+    if fresh is not None and (failing := [g for g in fresh.gates if g.verdict == FAIL]):
+        out.append(_meet_gates(fresh, failing, target))
+    elif fresh is not None and not confirmed:
         or_ = ", or set a lower --leak" if fresh.leak_high > leak else ""
         text = f"Fresh seeds do not confirm this strength. Add seeds{or_}:"
         out.append(_more_seeds(2 * seeds, text))
-    for label in silent:
+    for label, attack in silent.items():
         text = (
             f"{label} is not validated here, so no gate on it can pass. Give it more in its "
             "[[attack]] (known_rows or aux_rows), or leave it out. See what it needs:"
         )
-        out.append(
-            Remedy(RemedyKind.NOT_VALIDATED, text, other=("show", strip_label(label.split()[0])))
-        )
+        out.append(Remedy(RemedyKind.NOT_VALIDATED, text, other=("show", strip_label(attack))))
     return tuple(out)
+
+
+def _meet_gates(fresh: Trial, failing: Sequence[Judged], target: str) -> Remedy:
+    """More seeds do not help against a gate that fails."""
+    names = "; ".join(dict.fromkeys(g.label for g in failing))
+    here = [g for g in failing if g.strength in (None, fresh.strength)]
+    limits = sorted({"--drop" if g.metric in TASK else "--leak" for g in here})
+    every = ", or search without --target" if target != "*" else ""
+    do = f"Set a lower {' and a lower '.join(limits)}{every}." if here else (
+        "It judges the undefended system, which no strength changes."
+    )  # fmt: skip
+    text = f"On fresh seeds this gate fails: {names}. More seeds do not change that. {do}"
+    return Remedy(RemedyKind.GATE_FAILS, text)
+
+
+def _find_worst(t: Trial, leak: float) -> str:
+    """The attack in the way: of the gate on exposed people where averages are within the limit."""
+    return t.exposing.attack if t.exposing and t.leak_high <= leak else t.attack
 
 
 def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> Remedy | None:
@@ -148,7 +168,7 @@ def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> R
     ]  # fmt: skip
     if not near:
         return None
-    t = min(near, key=lambda t: (t.leak_high, t.drop_high))
+    t = min(near, key=lambda t: (t.find_excess(leak), t.leak_high, t.drop_high))
     return _more_seeds(
         2 * seeds,
         f"At strength {t.strength:g} the means are within the limits (advantage {t.leak:+.3f}, "
@@ -157,23 +177,24 @@ def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> R
 
 
 def _other_range(
-    defense: str, found: Sequence[Trial], meets: Sequence[Trial], cheap: Sequence[Trial],
-    rounds: int,
+    defense: str, found: Sequence[Trial], leak: float, cheap: Sequence[Trial], rounds: int,
 ) -> Remedy | None:  # fmt: skip
     """Where strengths were not tried that may do, as far as the trend says."""
     tried = [t for t in found if t.strength > 0]
     if not tried:
         return None
     low, high = tried[0], tried[-1]
+    meets = [t for t in found if t.meets(leak)]
     if not meets:
         kind: Any = registry.defenses.get(defense)
         most: float = kind.largest
-        others = min(t.leak_high for t in found if t is not high)
-        if high.leak_high >= others or high.strength >= most or high not in cheap:
+        rest = (t.find_excess(leak) for t in found if t is not high)
+        others = min(rest, default=(0.0, 0.0))
+        if high.find_excess(leak) >= others or high.strength >= most or high not in cheap:
             return None
         text = (
-            "The upper bound of the advantage still falls at the strongest setting, which costs "
-            f"at most {high.drop_high:.3f} of utility. Try stronger ones:"
+            "The strongest setting comes closest to the limits. It costs at most "
+            f"{high.drop_high:.3f} of utility. Try stronger ones:"
         )
         to = f"{min(10 * high.strength, most):g}"
         return Remedy(RemedyKind.STRONGER, text, ("--high", to))
@@ -191,17 +212,16 @@ def _other_range(
     return Remedy(RemedyKind.BETWEEN, text, ("--rounds", str(rounds + 3)))
 
 
-def _looser(cheap: Sequence[Trial], leak: float, drop: float) -> Remedy | None:
-    """The least leakage that the accepted loss of utility buys."""
-    beyond = [t for t in cheap if t.leak_high > leak]
-    if not cheap or len(beyond) < len(cheap):  # averages are not what is in the way
+def _looser(cheap: Sequence[Trial], drop: float) -> Remedy | None:
+    """The least leakage that the accepted loss of utility buys; None where people are exposed."""
+    t = min((t for t in cheap if not t.exposing), key=lambda t: t.leak_high, default=None)
+    if t is None:
         return None
-    t = min(cheap, key=lambda t: t.leak_high)
     bound = f"{t.leak_high:+.3f} ({t.named})"
     if not t.strength:
         text = (
-            f"With a loss of at most {drop:g} of utility, no strength has a lower upper bound of "
-            f"the advantage than no defense has: {bound}."
+            f"Strengths that cost at most {drop:g} of utility do not reduce the leakage. The upper "
+            f"bound of the advantage is lowest without a defense: {bound}."
         )
         return Remedy(RemedyKind.LOOSER, text)
     text = (
@@ -212,9 +232,9 @@ def _looser(cheap: Sequence[Trial], leak: float, drop: float) -> Remedy | None:
     return Remedy(RemedyKind.LOOSER, text, ("--leak", to))
 
 
-def _others(defense: str, at: Trial, around: Surroundings) -> list[Remedy]:
+def _others(defense: str, attack: str, around: Surroundings) -> list[Remedy]:
     """What else acts on the messages that the attack in the way reads."""
-    kinds, acting = set(around.reads.get(at.attack, ())), around.acting
+    kinds, acting = set(around.reads.get(attack, ())), around.acting
     if not kinds:
         return []
     acts = {k for k, of in acting.items() if defense in (*of.tuned, *of.fixed)}
@@ -223,7 +243,7 @@ def _others(defense: str, at: Trial, around: Surroundings) -> list[Remedy]:
     if acts and not acts & kinds:
         out.append(Remedy(
             RemedyKind.OTHER_MESSAGES,
-            f"{at.attack} reads {what} messages, and {defense} acts only on "
+            f"{attack} reads {what} messages, and {defense} acts only on "
             f"{' and '.join(sorted(acts))} messages.",
         ))  # fmt: skip
     found = [acting[k] for k in sorted(kinds) if k in acting]
@@ -231,17 +251,17 @@ def _others(defense: str, at: Trial, around: Surroundings) -> list[Remedy]:
     fixed = _list_accepted([n for of in found for n in of.fixed if n != defense], around)
     if fixed:
         text = (
-            f"{' or '.join(fixed)} hides messages that {at.attack} reads, and has no strength to "
+            f"{' or '.join(fixed)} hides messages that {attack} reads, and has no strength to "
             "tune. Add it as a [[defense]], and audit. See what it leaves:"
         )
         out.append(Remedy(RemedyKind.FIXED_DEFENSES, text, other=("show", fixed[0])))
     if named:
-        text = f"{at.attack} reads {what} messages. Other defenses act on them, too. Try them:"
+        text = f"{attack} reads {what} messages. Other defenses act on them, too. Try them:"
         options = tuple(word for n in named for word in ("--defense", n))
         out.append(Remedy(RemedyKind.OTHER_DEFENSES, text, options))
     if not (named or fixed):
         text = (
-            f"{at.attack} reads {what} messages. No other defense acts on these messages here. "
+            f"{attack} reads {what} messages. No other defense acts on these messages here. "
             "Share less, or look through all defenses:"
         )
         out.append(Remedy(RemedyKind.NO_OTHER_DEFENSE, text, other=("list", "defenses")))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.gate import EPSILON, TASK, Gate, Verdict, WordedCode
+from vflsec.audit.gate import EPSILON, TASK, Gate, Rule, Verdict, WordedCode
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.pareto_front import Judged, Trial, trials
 from vflsec.audit.point import UNDEFENDED
@@ -78,7 +78,8 @@ class Tuned:
     """What the search found.
 
     Attributes:
-        strength: the least that meets the target within the utility floor, None if there is none.
+        strength: the least that meets the target within the utility floor, and every gate where one
+            of those tried does; None if there is none.
         reason: one sentence.
         trials: all strengths that were run, weakest first.
         fresh: the chosen strength on seeds that had no part in the choice; None if there is no
@@ -160,44 +161,53 @@ def tune(
     tried = search.between(low, high, leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
-    if strength is not None:
-        reason += _not_safer(strength, found, leak)
-        reason += tried[strength].epsilons()
-        if tried[strength].claimed is not None:  # Papernot and Steinke 2022
-            reason += (
-                " That epsilon is of one training; it does not cover choosing among "
-                f"{len(found)} strengths."
-            )
-        reason += "".join(
-            f" {name} is not validated here ({why})." for name, why in search.silent.items()
-        )
     seeds = how.get("seeds") or loaded.root.audit.seeds
     count = seeds if isinstance(seeds, int) else len(seeds)
     about: dict[str, Any] = {"unasked": search.unasked, "without": search.others}
-    silent = tuple(search.silent)
+    unproven, silent = search.silent, tuple(search.silent)
     if strength is None:
         around = Surroundings(search.reads, list_acting(search.systems), search.accepts)
         more = list_remedies(name, found, leak, drop, seeds=count, rounds=rounds, around=around)
         return Tuned(name, None, reason, found, next=more, **about)
+    reason += _qualify(tried[strength], found, leak, search.silent)
     fresh, met = None, None
     if confirm:
         new = _fresh(how.get("seeds"), loaded.root.audit.seeds)
         fresh = search.audited([strength], folder / "confirm", seeds=new)[strength]
         met = fresh.meets(leak) and fresh.drop_high <= drop and all(g.passes for g in fresh.gates)
-        reason += _format_fresh(fresh, new, leak, drop, met)
-    doubts = list_doubts(fresh, leak, silent, seeds=count, confirmed=met)
+        reason += f"{_format_fresh(fresh, new, leak, drop)}: {'' if met else 'not '}confirmed"
+        reason += f" without {' and '.join(search.others)}." if search.others else "."
+        if any(g.rule is Rule.NOT_VALIDATED for g in fresh.gates):
+            unproven = search.silent | unproven
+    attacks = {k: a["place"]["attack"] for k, a in unproven.items()}
+    doubts = list_doubts(fresh, leak, attacks, seeds=count, confirmed=met, target=target)
     deploy = _deploy(name, strength, search.others) if strength and met is not False else None
     return Tuned(name, strength, reason, found, fresh, met, doubts, deploy, silent, **about)
 
 
-def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float, met: bool) -> str:
+def _qualify(
+    chosen: Trial, found: Sequence[Trial], leak: float, silent: Mapping[str, Mapping[str, Any]]
+) -> str:
+    """What has to be known beside a choice."""
+    said = _not_safer(chosen.strength, found, leak) + chosen.epsilons()
+    if chosen.claimed is not None:  # Papernot and Steinke 2022
+        said += (
+            " That epsilon is of one training; it does not cover choosing among "
+            f"{len(found)} strengths."
+        )
+    return said + "".join(
+        f" {name} is not validated here ({a['evidence']})." for name, a in silent.items()
+    )
+
+
+def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float) -> str:
     """What seeds show that had no part in the choice."""
     many, passed = len(trial.gates), sum(g.passes for g in trial.gates)
     gates = f", and {passed} of {many} gates of the scenario pass" if many else ""
     return (
         f" On fresh seeds {seeds[0]} to {seeds[-1]} the upper bounds are "
         f"{show(trial.leak_high, leak, '+.3f')} (advantage) and {show(trial.drop_high, drop)} "
-        f"(loss of utility){gates}: {'' if met else 'not '}confirmed."
+        f"(loss of utility){gates}"
     )
 
 
@@ -206,7 +216,7 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
     worse = [t for t in found if t.strength > strength and not t.failed and not t.meets(leak)]
     if not worse:
         return ""
-    top = max(worse, key=lambda t: t.leak_high)
+    top = max(worse, key=lambda t: t.find_excess(leak))
     at = f"at strength {show_exact(top.strength)}"
     if top.leak_high > leak:
         what = f"leaks: {show(top.leak_high, leak, '+.3f')} ({top.attack}) {at}"
@@ -244,7 +254,7 @@ class _Search:
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
         self.target = target
         self.tried: dict[float, Trial] = {}
-        self.silent: dict[str, str] = {}
+        self.silent: dict[str, Mapping[str, Any]] = {}
         self.reads: dict[str, set[str]] = {}
         self.whole: bool = getattr(registry.defenses.get(str(section["name"])), "whole", False)
         others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
@@ -256,13 +266,15 @@ class _Search:
         self.others = tuple(others)
 
     def audited(self, strengths: Sequence[float], where: Path, **how: Any) -> dict[float, Trial]:
-        """What is measured at each strength, and undefended."""
+        """What is measured at each strength, and undefended. Gates judge fresh seeds by all attacks
+        of the scenario, and the limits those on the target.
+        """
         grid = sorted({0.0, *strengths})
         overrides = [f"defense=[{_inline({**self.section, 'strength': grid})}]"]
         overrides.append(f"gate=[{', '.join(map(_inline, self._ask(defended=len(grid) > 1)))}]")
         if where == self.folder and self.loaded.root.audit.positive_control:
             overrides.append("audit.positive_control='always'")  # it asks, whatever gates do
-        if self.target != "*":
+        if self.target != "*" and (where == self.folder or not self.gates):
             asked = [
                 a.model_dump(exclude_unset=True) for a in self.loaded.root.attack
                 if _target_of(a.name) == self.target
@@ -274,12 +286,12 @@ class _Search:
         summary, verdicts = getattr(audit, "summary", {}), getattr(audit, "verdicts", ())
         of = summary.get("attacks", {}).values()
         self.reads |= {spec["label"]: list_read(spec["needs"]) for spec in of}
-        self.silent = {k: a["evidence"] for k, a in summary.get("alive", {}).items()
-                       if not a["alive"]}  # fmt: skip
+        self.silent = {k: a for k, a in summary.get("alive", {}).items() if not a["alive"]}
         both = _claims(summary)
         both |= {s: pair for (_, s), pair in pair_claims(verdicts).items()}
         made = {}
-        for t in trials(read_rows(audit.results)):
+        others = {a["label"] for a in of if self.target not in ("*", a["target"])}
+        for t in trials(r for r in read_rows(audit.results) if r.attack not in others):
             claimed, measured = both.get(t.strength, (None, None))
             gates = _judged(verdicts, t.strength)
             made[t.strength] = replace(t, claimed=claimed, measured=measured, gates=gates)
@@ -402,13 +414,15 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
     meets = [t for t in found if t.meets(leak)]
     good = [t for t in meets if t.drop_high <= drop]
     if good:
-        best = min(good, key=lambda t: t.strength)
+        best = min(good, key=lambda t: (not all(g.passes for g in t.gates), t.strength))
         if best.strength == 0:
             return 0.0, f"Undefended, every upper bound is within {leak:g} already."
+        least = min(t.strength for t in good)
+        weaker = " Weaker ones do not pass every gate." if best.strength > least else ""
         return best.strength, (
             f"At strength {best.strength:g} the worst upper bound is "
             f"{show(best.leak_high, leak, '+.3f')} ({best.named}) and utility falls by at most "
-            f"{show(best.drop_high, drop)}."
+            f"{show(best.drop_high, drop)}.{weaker}"
         )
     if meets:
         best = min(meets, key=lambda t: t.drop_high)
@@ -416,22 +430,26 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
             f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
             f"utility may fall by {show(best.drop_high, drop)}, more than {drop:g}."
         )
+    return None, _explain_leak(found, leak)
+
+
+def _explain_leak(found: Sequence[Trial], leak: float) -> str:
+    """What is in the way where no strength meets the target."""
     whole = [t for t in found if not t.failed]
-    open_ = [(t, t.exposing) for t in whole if t.leak_high <= leak]
-    if found_ := [(g.high or 0.0, t.strength, g) for t, g in open_ if g]:
-        high, at, gate = min(found_, key=lambda x: x[:2])
-        return None, (
-            f"Averages are within {leak:g} from strength {open_[0][0].strength:g} on, but single "
-            f"people may be exposed. The lowest upper bound is {show(high, gate.threshold)} "
-            f"at strength {at:g} ({gate.label})."
+    least = min(whole or found, key=lambda t: t.find_excess(leak))
+    if whole and least.leak_high <= leak and (gate := least.exposing):
+        first = min(t.strength for t in whole if t.leak_high <= leak)
+        return (
+            f"Averages are within {leak:g} from strength {first:g} on, but single people may be "
+            f"exposed. Strength {least.strength:g} comes closest, with an upper bound of "
+            f"{show(gate.high or 0.0, gate.threshold)} ({gate.label})."
         )
-    least = min(whole or found, key=lambda t: t.leak_high)
     said = (
         f"No strength brings every upper bound within {leak:g}: the lowest is "
         f"{show(least.leak_high, leak, '+.3f')} ({least.named}) at strength {least.strength:g}."
     )
     failed = [f" At strength {t.strength:g} {t.failed}." for t in found if t.failed]
-    return None, said + "".join(failed[:1])
+    return said + "".join(failed[:1])
 
 
 def _section(loaded: Scenario, name: str) -> dict[str, Any]:
