@@ -39,7 +39,7 @@ class GradientPair(Attack):
     needs = frozenset({"gradient_pair:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    world = {"algorithm": "secureboost", "profile": "xgboost-open"}
+    world = {"algorithm": "secureboost", "profile": "xgboost-open", "trees": 10}
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         table = view.received("gradient_pair", "all")

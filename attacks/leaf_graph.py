@@ -58,7 +58,7 @@ class LeafGraph(Attack):
     restarts: check.Count = 8
     needs = frozenset({"partition:all", "prior"})
     optional = frozenset({"sent.partition:all"})
-    world = {"algorithm": "secureboost", "trees": 20, "depth": 5}
+    world = {"algorithm": "secureboost", "trees": 10, "depth": 5}
     tries = ({"columns": 1.0}, {"gamma": 1.0})
     seconds: ClassVar[float] = 2.0
 

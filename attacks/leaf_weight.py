@@ -45,7 +45,7 @@ class LeafWeight(Attack):
     needs = frozenset({"tree:all", "partition:all"})
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
-    world = {"algorithm": "secureboost", "profile": "xgboost-open"}
+    world = {"algorithm": "secureboost", "profile": "xgboost-open", "trees": 10}
 
     def applicable(self, facts: Facts) -> str:
         profile = PROFILES.get(str(facts.extra.get("profile", "")))

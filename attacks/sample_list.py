@@ -35,7 +35,7 @@ class SampleList(Attack):
 
     needs = frozenset({"sample_list:all", "prior"})
     binary_only = True
-    world = {"algorithm": "secureboost", "trees": 20, "top": 0.2, "other": 0.1, "base": "prior"}
+    world = {"algorithm": "secureboost", "trees": 10, "top": 0.2, "other": 0.1, "base": "prior"}
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         named, rows = view.received("sample_list", "all").rows, view.targets["train"]
