@@ -9,8 +9,8 @@ from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.exposed import ClassCount, Counts, Exposed
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.point import Estimate, Point
-from vflsec.report.first_screen import LEAKS, WHO, build_answer
-from vflsec.report.statement import build_receivers
+from vflsec.report.first_screen import LEAKS, MUCH, WHO, build_answer
+from vflsec.report.statement import _INFERS, _SINGLE, build_receivers
 from vflsec.report.summary import Summary
 
 
@@ -100,4 +100,19 @@ def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None
         cell = table.rows[0][2]  # type: ignore[union-attr]
         assert isinstance(cell, str) != exposed  # a leak has a tone
         leak = next(a.lines[0] for a in build_answer(summary)["toy"] if a.question == LEAKS)
-        assert ("single people" in leak) == exposed
+        assert ("50 of 1,000" in leak) == exposed
+
+
+def test_the_first_lines_say_how_many_are_named() -> None:
+    """987 of 1,000 were single people."""
+    many = point(4450.0, primary="auc")
+    summary = Summary(points=(mean_of(many), many), parties={"toy": DatasetFacts(("bank", "shop"))})
+    lines = {a.question: a.lines for a in build_answer(summary)["toy"]}
+    assert "shop names 987 of 1,000" in lines[LEAKS][0]
+    assert "987 of 1,000" in lines[MUCH][0]
+    cells = []
+    for p in (many, point(235.0, primary="auc")):
+        parties = {"toy": DatasetFacts(("bank", "shop"))}
+        (table,) = build_receivers(Summary(points=(mean_of(p), p), parties=parties)).blocks
+        cells.append(str(table.rows[0][2].text).split(";")[0])  # type: ignore[union-attr]
+    assert cells == [_INFERS, _SINGLE]

@@ -77,7 +77,7 @@ def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
         yield Answer(DOUBT, tuple(doubts))
     yield Answer(LEAKS, (_whether(mean, exposed),))
     if mean:
-        yield Answer(MUCH, tuple(_how_much(mean, {c.about for c in exposed})))
+        yield Answer(MUCH, tuple(_how_much(mean, exposed)))
         yield Answer(WHO, tuple(_who(exposed, claims, summary)))
     cost = (*describe_cheapest(summary, dataset), *find_unstopped(summary, dataset))
     if cost:
@@ -97,7 +97,17 @@ def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> s
         return f"Unknown: {ONE_SEED}."
     tests = max(c.tried for c in mean)
     said = f"significant leak ({format_count(tests, 'test')}, corrected)."
-    return f"Yes, for single people. On average no {said}" if exposed else f"No {said}"
+    return f"Yes: {name_most(exposed)}. On average no {said}" if exposed else f"No {said}"
+
+
+def name_most(exposed: Iterable[LeakageClaim]) -> str:
+    """``shop names 987 of 1,000 people``: who names the most beyond its baseline, and how many."""
+    most = max(exposed, key=lambda c: c.advantage or 0.0)
+    return f"{most.adversary} names {_count_people(most.advantage or 0.0)}"
+
+
+def _count_people(share: float) -> str:
+    return f"{_many(share) if share >= 0.001 else 'fewer than 1'} of 1,000 people"
 
 
 def _at(trainings: Iterable[Training]) -> str:
@@ -106,14 +116,14 @@ def _at(trainings: Iterable[Training]) -> str:
     return join_some([(f"{t.algorithm} " if several else "") + format_deployment(t) for t in every])
 
 
-def _how_much(mean: Sequence[LeakageClaim], people: Set[Identity]) -> Iterator[str]:
+def _how_much(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> Iterator[str]:
     """For each attacker and target what the strongest attack gains, undefended if that was run.
 
     Where nothing leaks there, also what leaks with a defense, and with which.
 
     Args:
         mean: what is claimed on average.
-        people: what leaks about single people, whatever the mean shows.
+        exposed: what leaks of people, whatever the mean shows.
     """
     bare = [c for c in mean if c.is_undefended] or list(mean)
     away = [] if any(c.is_leak for c in bare) else [c for c in mean if c.is_leak]
@@ -124,21 +134,25 @@ def _how_much(mean: Sequence[LeakageClaim], people: Set[Identity]) -> Iterator[s
         if c.quantity is Quantity.LEAKAGE or c.about not in direct:
             where = _of(c, several)
             yield _learned(c, f"{where} {format_deployment(c)}" if away else where)
-    yield from _not_shown(bare, {c.about for c in leaks}, people, several)
+    yield from _not_shown(bare, {c.about for c in leaks}, exposed, several)
 
 
 def _not_shown(
-    bare: Iterable[LeakageClaim], answered: Set[Identity], people: Set[Identity], several: bool
-) -> Iterator[str]:
-    """What leaks about single people alone, then the strongest of what gains nothing significant,
-    and how many more there are.
+    bare: Iterable[LeakageClaim], answered: Set[Identity], exposed: Sequence[LeakageClaim],
+    several: bool,
+) -> Iterator[str]:  # fmt: skip
+    """What leaks of people and not on average, then the strongest of what gains nothing
+    significant, and how many more there are.
     """
     rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
+    people: dict[Identity, float] = {}
+    for c in exposed:
+        people[c.about] = max(c.advantage or 0.0, people.get(c.about, 0.0))
     for c in rest:
         if c.about in people:
-            yield (f"{c.adversary} infers the {format_secret(c)}{_of(c, several)} about single "
-                   f"people. On average not significant: {_gain(c)} over its baseline "
-                   f"({c.named}).")  # fmt: skip
+            yield (f"{c.adversary} infers the {format_secret(c)}{_of(c, several)} for "
+                   f"{_count_people(people[c.about])}. On average not significant: {_gain(c)} over "
+                   f"its baseline ({c.named}).")  # fmt: skip
     rest = [c for c in rest if c.about not in people]
     for c in sorted(rest, key=rank, reverse=True)[:_MOST]:
         yield (f"Not significant: {format_secret(c)} to {c.adversary}{_of(c, several)}, "

@@ -15,6 +15,7 @@ from vflsec.audit.leakage_claims import Quantity, find_leaks, format_secret, ran
 from vflsec.errors import ConfigError
 from vflsec.report.curve import build_gain
 from vflsec.report.exports import load_summary
+from vflsec.report.first_screen import name_most
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.summary import Summary, read_summary
@@ -94,9 +95,10 @@ def _audit_row(a: Audited) -> tuple[Cell | str, ...]:
     found, how = format_headline(a.summary)
     leaks = [c for c in find_leaks(a.summary.claims) if c.is_leak]
     most = max(leaks, key=rank, default=None)
-    people = any(c.is_leak and c.is_undefended and c.quantity is Quantity.EXPOSED
-                 for c in a.summary.claims)  # fmt: skip
-    none = "single people; on average none is significant" if people else "none is significant"
+    people = [c for c in a.summary.claims
+              if c.is_leak and c.is_undefended and c.quantity is Quantity.EXPOSED]  # fmt: skip
+    none = f"{name_most(people)}; on average none" if people else "none"
+    none += " is significant"
     said = none if most is None else (
         f"{format_secret(most)} to {most.adversary}, "
         f"{format_gain(most.metric, most.advantage, most.low, most.high)}"

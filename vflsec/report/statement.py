@@ -26,6 +26,8 @@ _MEANS = {
 }
 _INFERS = "Can infer it"
 _SINGLE = "Can infer it about single people"
+_FEW = 0.1
+"""Below this share of people who are named it is inferred about single people."""
 _FLIPPED = "Can infer it, once it knows which label is which"
 _NOT_SHOWN = "Not shown"
 _LESS = "Not shown, and less than without"
@@ -126,7 +128,9 @@ def _is_less(after: Sequence[LeakageClaim], before: Sequence[LeakageClaim]) -> b
 def _infers(claims: Sequence[LeakageClaim], points: Mapping[Identity, Point]) -> Cell | str:
     """What claims about one receiver and target come to, the strongest word first, and how much."""
     leaks = {c.quantity: points[c.identity] for c in claims if c.is_leak}
-    words = {Quantity.LEAKAGE: _INFERS, Quantity.REVERSED: _FLIPPED, Quantity.EXPOSED: _SINGLE}
+    people = leaks[Quantity.EXPOSED].exposed if Quantity.EXPOSED in leaks else None
+    named = _SINGLE if people is None or people.share < _FEW else _INFERS
+    words = {Quantity.LEAKAGE: _INFERS, Quantity.REVERSED: _FLIPPED, Quantity.EXPOSED: named}
     found = next((text for quantity, text in words.items() if quantity in leaks), "")
     if found:
         much = (_count(quantity, p) for quantity, p in leaks.items())
