@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from first_screens import LIMIT, NONE
 from generated import make_point, make_summary
 from printed import next_steps
 
-from vflsec.audit.gate import Gate
+from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.record import Acting, Command
 from vflsec.audit.rounding import show_exact
 from vflsec.cli import main
@@ -22,7 +23,8 @@ from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import find_runnable
 from vflsec.plan.planner import make_plan
 from vflsec.report import advice, coverage
-from vflsec.report.summary import read_summary
+from vflsec.report.first_screen import describe_scope
+from vflsec.report.summary import Summary, read_summary
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
 
@@ -89,6 +91,51 @@ def test_a_ranking_in_reverse_has_a_step(tmp_path: Path) -> None:
     words = shlex.split(step.command)
     assert words[:2] == ["vflsec", "tune"]
     assert words[words.index("--high") + 1] == "100"
+
+
+@pytest.mark.parametrize(("spread", "shown"), [(0.01, True), (0.4, False)])
+def test_a_ranking_in_reverse_that_is_not_significant_may_leak(spread: float, shown: bool) -> None:
+    point = make_point(NONE, "norm", "label", -0.5, spread)
+    found = make_summary([point], [LIMIT])
+    (v,) = found.gates
+    found = replace(found, gates=(replace(v, rule=Rule.REVERSED_RANKING, more_seeds=None),))
+    text = advice.next_steps(found)[0].text
+    assert (text.startswith("norm leaks"), text.startswith("norm may leak")) == (shown, not shown)
+
+
+def test_seeds_are_not_advised_as_if_they_passed_a_gate_that_is_stuck() -> None:
+    """Of three gates two were stuck: 150 seeds were advised, and no gate of the two was named."""
+    found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
+    (v,) = found.gates
+    stuck = [replace(v, stuck=True, more_seeds=None, rule=Rule.UNDECIDED, label=x) for x in "ab"]
+    both = (replace(v, more_seeds=150, stuck=False, label="c"), *stuck)
+    steps = advice.next_steps(replace(found, gates=both))
+    assert "'a', 'b'" in steps[0].text
+    assert "'c'" not in steps[0].text
+    assert "--until-decided" in steps[1].command
+    (alone, *_) = advice.next_steps(replace(found, gates=both[:1]))
+    assert len(alone.text) < len(steps[1].text)
+    assert alone.command == steps[1].command
+
+
+@pytest.mark.parametrize(
+    "seeds", ["[0, 2]", "[1, 2]", "[]", "[0, 0]", "range(3)", "3", "[1, 0]", "[0.0]"]
+)
+def test_seeds_that_are_no_count_are_advised_as_given(seeds: str) -> None:
+    about = Summary(command=Command("a.toml", (f"audit.seeds={seeds}",), "out"))
+    words = shlex.split(advice.format_command(about, "audit"))
+    assert words[-1] == f"audit.seeds={seeds}"
+
+
+def test_a_leak_that_an_auc_cannot_reach_is_not_detectable() -> None:
+    """0.55 was given as the smallest detectable leak; no AUC is more than 0.5 above chance."""
+    found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
+    (v,) = found.gates
+    said = []
+    for least in (0.49, 0.55):
+        text = describe_scope(replace(found, gates=(replace(v, detectable={"norm": least}),)))
+        said.append(("0.49" in text, "0.55" in text))
+    assert said == [(True, False), (False, False)]
 
 
 def test_no_seeds_are_advised_beside_a_failed_gate(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.record import Acting, AttackFacts
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
@@ -47,6 +48,7 @@ def format_command(summary: Summary, verb: str, *more: str) -> str:
             last[key] = text
         if "--seeds" in more:
             last.pop("audit.seeds", None)
+        last |= {k: _count_seeds(text) for k, text in last.items() if k == "audit.seeds"}
         given = [x for s in last.values() for x in ("--set", s)]
         given = [] if verb == "tune" else given
         out = ["--out", folder] if verb == "audit" else []
@@ -56,6 +58,14 @@ def format_command(summary: Summary, verb: str, *more: str) -> str:
             return ""
         words = ["vflsec", verb, folder, *more]
     return clean(shlex.join(words))
+
+
+def _count_seeds(text: str) -> str:
+    """``audit.seeds=[0, 1, 2]`` as ``audit.seeds=3``; other seeds as they were given."""
+    key, _, value = text.partition("=")
+    n = value.count(",") + 1
+    counted = f"[{','.join(map(str, range(n)))}]"
+    return f"{key}={n}" if value.replace(" ", "") == counted else text
 
 
 def next_steps(summary: Summary) -> list[Step]:
@@ -122,20 +132,26 @@ def _more_seeds(open_: Open, summary: Summary) -> Step | None:
         return None
     budget = str(max(v.n for v in open_) + max(more, 5))
     again = format_command(summary, "audit", "--until-decided", budget)
-    return Step("Add seeds." if again else "Add records of further runs.", again)
+    text = "Add seeds" if again else "Add records of further runs"
+    if any(v.stuck for v in open_):
+        text += " for the other gates; they alone do not make this audit pass"
+    return Step(f"{text}.", again)
 
 
 def _stuck(open_: Open, summary: Summary) -> Step | None:
     """What to do where no number of seeds decides."""
-    v = next((v for v in open_ if v.stuck and v.rule != "no_room"), None)
-    if v is None:
+    stuck = [v for v in open_ if v.stuck and v.rule != "no_room"]
+    if not stuck:
         return None
-    of_leaks = v.gate.limits_leaks
-    more, where = ("known_rows", "vflsec show attack") if of_leaks else ("test rows", _SHOW_GATE)
+    kinds = {v.gate.limits_leaks for v in stuck}
+    more = " or ".join(what for of, what in ((True, "known_rows"), (False, "test rows"))
+                       if of in kinds)  # fmt: skip
+    where = "vflsec show attack" if True in kinds else _SHOW_GATE
     text = f"Take more {more}, or try another strength or limit."
     if summary.is_of_traces:
         text, where = f"{_GRANT_MORE}, or try another limit.", _SHOW_GATE
-    return Step(f"Seeds do not decide '{clean(v.label)}'. {text}", where)
+    named = ", ".join(f"'{clean(label)}'" for label in dict.fromkeys(v.label for v in stuck))
+    return Step(f"Seeds do not decide {named}. {text}", where)
 
 
 def _no_room(open_: Open, summary: Summary) -> Step | None:
@@ -227,15 +243,18 @@ def _reversed_ranking(open_: Open, summary: Summary) -> Step | None:
     if v is None:
         return None
     more = _GRANT_MORE if summary.is_of_traces else "Grant known_rows"
+    shown = any(c.is_leak and c.quantity is Quantity.REVERSED and c.training == v.training
+                and (c.adversary, c.attack) == (v.adversary, v.attack)
+                for c in summary.claims)  # fmt: skip
     return Step(
-        f"{clean(v.attack)} leaks at {format_place(v)} with labels flipped. {more}, and look for "
-        "another strength.",
+        f"{clean(v.attack)} {'leaks' if shown else 'may leak'} at {format_place(v)} with labels "
+        f"flipped, once its classes are swapped. {more}, and look for another strength.",
         _search(v.dataset, summary) or _show(v.attack),
     )
 
 
 _OF_VERDICTS: tuple[Callable[[Open, Summary], Step | None], ...] = (
-    _not_validated, _failed, _reversed_ranking, _more_seeds, _no_room, _stuck,
+    _not_validated, _failed, _reversed_ranking, _no_room, _stuck, _more_seeds,
 )  # fmt: skip
 """Steps that verdicts ask for, most urgent first."""
 

@@ -277,7 +277,7 @@ def describe_scope(summary: Summary) -> str:
         f"{found} with {where} ({how.removesuffix('.')})",
         *_undefended(found, limited, summary),
         f"Judged: {_tested(asked, summary)}",
-        *(_questions(judged, summary) if found == "FAIL" else _sensitivity(found, asked)),
+        *(_questions(judged, summary) if found == "FAIL" else _sensitivity(found, asked, summary)),
         *([f"No gate limits {format_parts(also)} there"] if also and found != "FAIL" else []),
     ]
     return ". ".join(said) + "."
@@ -301,21 +301,27 @@ def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
     return f"{format_count(len(names), 'attack')} from {of} of {len(every)} families"
 
 
-def _sensitivity(found: str, asked: Sequence[Verdict]) -> list[str]:
+def _sensitivity(found: str, asked: Sequence[Verdict], summary: Summary) -> list[str]:
     """What warns of a PASS, or else the least leak that would have been found."""
     warned = [w for v in asked for w in v.warnings]
     if warned and found == "PASS":
         more = len(warned) - 1
         also = f" (and {format_count(more, 'more warning')})" if more else ""
         return [f"But {Warn(min(warned, key=list(Warn).index)).words}{also}"]
-    least = [(x, v) for v in asked for x in v.detectable.values()]
+    least = [(x, v, name) for v in asked for name, x in v.detectable.items()]
     if not least:
         return []
-    most, v = max(least, key=lambda of: of[0])
-    if most >= find_reach(v.gate.metric, v.gate.of)[1]:
+    if any(x >= _find_largest(v, name, summary) for x, v, name in least):
         return ["Even the largest possible leak could have been missed"]
+    most, v, _ = max(least, key=lambda of: of[0])
     shown = show(most, v.gate.detect or v.threshold, ".2g")
     return [f"Smallest detectable leak: {shown}, of the kind these attacks look for"]
+
+
+def _find_largest(v: Verdict, attack: str, summary: Summary) -> float:
+    """The largest leak by the metric that an attack is judged by: 0.5 over chance for an AUC."""
+    weighed = (p.metric for p in find_weighed(v, summary.points) if p.attack == attack)
+    return find_reach(v.gate.metric, v.judged_by or v.gate.of or next(weighed, ""))[1]
 
 
 def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
