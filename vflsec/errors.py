@@ -128,7 +128,12 @@ def show_place(where: object) -> str:
 def write_setting(key: str, value: object = None, option: str = "") -> str:
     """A setting of the user's tables, with the option that drafts it: part of a remedy."""
     setting = key if value is None else f"{key} = {json.dumps(value)}"
-    return f"{setting} under [data]" + (f" (`vflsec init {option}`)" if option else "")
+    return f"{setting} under [data]" + (f" (or {add_option(option)})" if option else "")
+
+
+def add_option(option: str) -> str:
+    """How to draft a scenario again with one more option: part of a remedy."""
+    return f"add `{option}` to your `vflsec init`, with --force if its file exists"
 
 
 class ShapeError(VflsecError, ValueError):

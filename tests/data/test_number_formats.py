@@ -184,7 +184,7 @@ def test_what_may_be_numbers_or_text_is_asked(case: str, tmp_path: Path) -> None
     with pytest.raises(DataError) as caught:
         load(path)
     for part in (str(path), "column 'x' must hold numbers of one format, or be declared", said,
-                 'categorical = ["x"]', "`vflsec init --categorical x`"):  # fmt: skip
+                 'categorical = ["x"]', "`--categorical x`"):  # fmt: skip
         assert part in str(caught.value), caught.value
     source = load(path, categorical=["x"])
     assert source.parties["b"].categories[0] is not None
@@ -233,7 +233,7 @@ def test_what_could_be_two_numbers_is_asked(
         load(path)
     said = str(caught.value)
     for part in [str(path), "column 'x' must show which mark is decimal", repr(texts[0]),
-                 'numeric = ["x"]', "`vflsec init --numeric x`", "`--decimal ,`"]:  # fmt: skip
+                 'numeric = ["x"]', "`--numeric x`", "`--decimal ,`"]:  # fmt: skip
         assert part in said, said
     assert load(path, numeric=["x"]).parties["b"].values[0, 0] == point
     assert load(path, decimal=".").parties["b"].values[0, 0] == point

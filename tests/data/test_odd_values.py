@@ -83,7 +83,7 @@ def test_the_line_that_is_proposed_leaves_codes_empty(kind: str, tmp_path: Path)
     assert main.main(init) == 0
     spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x y"]})
     (why,) = load_tables(path, spec).facts["notes"]
-    (asked,) = re.findall(r"`vflsec init (.+?)`", why)
+    (asked,) = re.findall(r"add `(.+?)` to your", why)
     assert shlex.split(asked) == ["--missing", "x y=-999"]
     (line,) = re.findall(r"(missing = .+?) under", why)
     missing = tomllib.loads(line)["missing"] | {"b.w": ["unknown"]}

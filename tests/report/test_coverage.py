@@ -106,6 +106,10 @@ def test_what_no_attack_asks_of_columns_is_said(summary: dict[str, Any]) -> None
     mean, rest = coverage.list_gaps(other)[before:]
     assert "one column of 12 is revealed (0.083" in mean
     assert "limit 0.1" in mean
+    bare = coverage.list_gaps({**other, "gates": []})
+    assert [("0.083" in x, "limit" in x) for x in bare if "one column of 12" in x] == [
+        (True, False)
+    ]
     assert "the other 11 of 12 columns" in rest
     assert "(ask, category)" in rest
     tails = copy.deepcopy(other)

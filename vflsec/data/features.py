@@ -167,7 +167,10 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
         doubt = f"dates of which {why}; write YYYY-MM-DD to have numbers"
     elif len(bad) < 0.1 * (frame.rows - array.null_count):
         shown = f"{len(bad)} values, such as {wrong!r}"
-        doubt = f"{shown}, that are no numbers; correct them and declare it numeric"
+        doubt = (
+            f"{shown}, that are no numbers; if these are codes, declare it categorical; else "
+            "correct them and declare it numeric"
+        )
     else:
         doubt = ""
     return _Column("category", found, doubt)

@@ -25,6 +25,7 @@ from vflsec.data.number_formats import read_number
 from vflsec.data.odd_values import has_only_constants
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
+from vflsec.errors import add_option, write_setting
 
 _MOST = 12
 
@@ -88,7 +89,7 @@ def find_weaknesses(source: Source) -> list[str]:
     ]
     out += [
         f"{file}: columns that aggregate does not name are left out, and nothing is audited of "
-        f"them: {_listed(names)}. Name them too (`vflsec init --aggregate COLUMN=first`)."
+        f"them: {_listed(names)}. Name them too: {add_option('--aggregate COLUMN=first')}."
         for file, names in source.facts.get("left_out", {}).items()
     ]
     equal, rows = count_duplicates(source)
@@ -103,8 +104,8 @@ def find_weaknesses(source: Source) -> list[str]:
         what = label or "the label"
         out.append(
             f"Each value of {_listed(names)} of {party} goes with one value of {what} in several "
-            f"rows: rows of one person? Then figures are too high. Keep them together: group = "
-            f'"{names[0]}" under [data] (`vflsec init --group {shlex.quote(names[0])}`).'
+            "rows: rows of one person? Then figures are too high. Keep them together: "
+            f"{write_setting('group', names[0], f'--group {shlex.quote(names[0])}')}."
         )
     for (party, label), found in find_telling_columns(source, groups).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])

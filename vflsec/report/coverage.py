@@ -366,17 +366,18 @@ def _mean_of_columns(
     facts: DatasetFacts, ran: Ran, whose: Mapping[str, Collection[str]], summary: Summary
 ) -> Iterator[str]:
     """One of many columns whose mean is judged: one of d told wholly adds 1/d to their R²."""
-    limit = max(_limits(summary, "feature", "*"), default=USUAL)
+    limits = _limits(summary, "feature", "*")
     sizes = [
         sum(facts.columns.get(p, 0) for p in of)
         for k, of in whose.items() if ran[k].target == "feature"
     ]  # fmt: skip
     most = max(sizes, default=0)
     best = any(v.gate.of == "r2_column" for v in summary.gates)
-    if most > 1 and limit >= 1 / most and not best:
+    if most > 1 and max(limits, default=USUAL) >= 1 / most and not best:
+        asked = f", limit {max(limits):g}" if limits else ""
         yield (
-            f"whether one column of {most} is revealed ({1 / most:.2g} of the mean R², "
-            f'limit {limit:g}); set of = "r2_column".'
+            f"whether one column of {most} is revealed ({1 / most:.2g} of the mean R²{asked}); "
+            'set of = "r2_column".'
         )
 
 

@@ -25,7 +25,10 @@ BOUNDS = (
     f"{GATE_RULE}"
 )
 """What every pair of bounds means, said once in each report."""
-_OTHER_LEVEL = " A line may name another level."
+_OTHER_LEVEL = (
+    " A line may name another level: a gate may set its own, and --until-decided divides the "
+    "{error:g} % over its looks."
+)
 
 
 NO_GATE, _NO_LIMIT = "NO GATE", "No limit is set."
@@ -140,7 +143,8 @@ def describe_bounds(summary: Summary) -> str:
     """:data:`BOUNDS` at the confidence of this audit, and that gates have another."""
     level = summary.confidence
     others = {v.gate.confidence for v in summary.gates} - {level, None}
-    return BOUNDS.format(level=100 * level) + (_OTHER_LEVEL if others else "")
+    said = BOUNDS + (_OTHER_LEVEL if others else "")
+    return said.format(level=100 * level, error=100 * (1 - level))
 
 
 def build_gates(summary: Summary) -> tree.Section:
