@@ -206,11 +206,19 @@ def test_unused_it_costs_nothing(tmp_path: Path) -> None:
     assert off.returncode == 0, off.stdout
 
 
-def test_a_wrong_scenario_is_a_usage_error(tmp_path: Path) -> None:
-    done = pytest_in(tmp_path, "--vflsec", "nowhere.toml", fake=False)
-    assert done.returncode == 4
-    assert "nowhere.toml: is not a file" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+def test_a_wrong_scenario_is_a_usage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.chdir(tmp_path)
+    code = pytest.main(
+        ["-p", "vflsec.pytest_plugin", "-p", "no:cacheprovider", "-c", os.devnull,
+         "--rootdir", str(tmp_path), "--vflsec", "nowhere.toml", str(tmp_path)]
+    )  # fmt: skip
+    said = "".join(capfd.readouterr())
+    assert code == 4
+    assert "nowhere.toml: is not a file" in said
+    assert "Traceback" not in said
 
 
 def _schema(name: str) -> Any:
