@@ -181,9 +181,9 @@ def test_a_strength_at_which_every_gate_passes_is_chosen_before_a_weaker_one() -
 
 def test_exposed_people_are_compared_by_what_is_beyond_each_limit() -> None:
     """An upper bound of 0.2 under a limit of 0.19 is nearer than one of 0.1 under 0.01."""
-    far, near = judged(0.1, attack="b"), judged(0.2, limit=0.19, attack="c")
+    far, near = judged(0.1, attack="b"), judged(0.2, 0.195, limit=0.19, attack="c")
     found = [trial(0, 0.4, 0), replace(trial(1, 0.0, 0), gates=(far, near)),
-             replace(trial(8, 0.01, 0), gates=(judged(0.2, limit=0.19, attack="c"),))]  # fmt: skip
+             replace(trial(8, 0.01, 0), gates=(near,))]  # fmt: skip
     assert [t.exposing and t.exposing.attack for t in found] == [None, "b", "c"]
     assert "Strength 8 " in module._choose(found, 0.05, 0.03)[1]
     assert advised(found)[RemedyKind.STRONGER] == ["--high", "80"]  # its average is not lower
@@ -194,6 +194,21 @@ def test_exposed_people_are_compared_by_what_is_beyond_each_limit() -> None:
     worse = [*found[:1], found[2], replace(found[1], strength=9)]
     assert RemedyKind.STRONGER not in advised(worse)
     assert RemedyKind.LOOSER not in advised([replace(found[2], leak_high=0.2)])  # people, too
+    seeds = advised([*found[:2], replace(found[2], gates=(replace(near, value=0.1),))])
+    assert RemedyKind.MORE_SEEDS in seeds  # the mean is within, so that strength is not missing
+    assert not {RemedyKind.STRONGER, RemedyKind.LOOSER} & {*seeds}
+
+
+def test_where_the_bound_at_the_strongest_is_wide_weaker_ones_are_tried_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def made(s: float, _: Path) -> Trial:
+        return trial(s, 0.4 if s < 2 else 0.02, 0.0, width=0.1 if s == 8 else 0.01)
+
+    faked(monkeypatch, made)
+    found = tune("quickstart", "iso", between=(1, 8), rounds=3, confirm=False, out=tmp_path / "o")
+    assert found.strength == 2.181
+    assert [t.strength for t in found.trials] == [0, 1, 1.682, 2.181, 2.828, 8]
 
 
 def test_a_gate_on_the_undefended_system_exposes_nobody_at_a_strength() -> None:

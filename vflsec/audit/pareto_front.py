@@ -116,6 +116,12 @@ class Trial:
         """
         return max(0.0, self.leak_high - leak), self.exposing.excess if self.exposing else 0.0
 
+    def is_near(self, leak: float) -> bool:
+        """Whether more seeds may do: the means are within, those of exposed people too."""
+        exposed = (g for g in self.gates if g.exposes)
+        means = all(g.value is not None and g.value <= g.threshold for g in exposed)
+        return not (self.failed or self.turned) and self.leak <= leak and means
+
     @property
     def exposing(self) -> Judged | None:
         """The gate on people exposed at this strength that is farthest beyond its limit; None if

@@ -99,10 +99,11 @@ def list_remedies(
     meets = [t for t in found if t.meets(leak)]
     cheap = [t for t in found if t.drop_high <= drop]
     at = min((meets and cheap) or found, key=lambda t: t.find_excess(leak))
+    near = _narrower(found, leak, drop, seeds)
     said += [
-        None if few else _narrower(found, leak, drop, seeds),
+        None if few else near,
         _other_range(defense, found, leak, cheap, rounds),
-        _looser(cheap, drop),
+        None if near else _looser(cheap, drop),
         *_others(defense, _find_worst(at, leak), around),
     ]
     return tuple(r for r in said if r)
@@ -163,8 +164,7 @@ def _find_worst(t: Trial, leak: float) -> str:
 def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> Remedy | None:
     near = [
         t for t in found
-        if t.leak <= leak and t.drop <= drop and not t.turned
-        and all(g.value is not None and g.value <= g.threshold for g in t.gates if g.exposes)
+        if t.is_near(leak) and t.drop <= drop
     ]  # fmt: skip
     if not near:
         return None
@@ -183,21 +183,10 @@ def _other_range(
     tried = [t for t in found if t.strength > 0]
     if not tried:
         return None
-    low, high = tried[0], tried[-1]
+    low = tried[0]
     meets = [t for t in found if t.meets(leak)]
     if not meets:
-        kind: Any = registry.defenses.get(defense)
-        most: float = kind.largest
-        rest = (t.find_excess(leak) for t in found if t is not high)
-        others = min(rest, default=(0.0, 0.0))
-        if high.find_excess(leak) >= others or high.strength >= most or high not in cheap:
-            return None
-        text = (
-            "The strongest setting comes closest to the limits. It costs at most "
-            f"{high.drop_high:.3f} of utility. Try stronger ones:"
-        )
-        to = f"{min(10 * high.strength, most):g}"
-        return Remedy(RemedyKind.STRONGER, text, ("--high", to))
+        return _stronger(defense, found, leak, cheap)
     first = min(meets, key=lambda t: t.strength)
     if first is low:
         text = "Weaker settings may cost less. Try them:"
@@ -210,6 +199,25 @@ def _other_range(
         return None
     text = f"No strength between {below:g} and {first.strength:g} was tried. Search more finely:"
     return Remedy(RemedyKind.BETWEEN, text, ("--rounds", str(rounds + 3)))
+
+
+def _stronger(
+    defense: str, found: Sequence[Trial], leak: float, cheap: Sequence[Trial]
+) -> Remedy | None:
+    """Beyond the strongest, if that comes closest and more seeds there are not what is missing."""
+    kind: Any = registry.defenses.get(defense)
+    most: float = kind.largest
+    high = found[-1]
+    others = min((t.find_excess(leak) for t in found[:-1]), default=(0.0, 0.0))
+    falls = high.find_excess(leak) < others and not high.is_near(leak)
+    if not falls or high.strength >= most or high not in cheap:
+        return None
+    text = (
+        "The strongest setting comes closest to the limits. It costs at most "
+        f"{high.drop_high:.3f} of utility. Try stronger ones:"
+    )
+    to = f"{min(10 * high.strength, most):g}"
+    return Remedy(RemedyKind.STRONGER, text, ("--high", to))
 
 
 def _looser(cheap: Sequence[Trial], drop: float) -> Remedy | None:

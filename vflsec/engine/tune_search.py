@@ -331,17 +331,22 @@ class _Search:
         self.tried.update(self.audited([*self.tried, *strengths], self.folder))
 
     def between(self, low: float, high: float, leak: float, rounds: int) -> dict[float, Trial]:
-        """Halve, on a logarithmic scale, the stretch in which the leak passes the target."""
+        """Halve, on a logarithmic scale, the stretch in which the leak passes the target.
+
+        Where the upper bound at the strongest is beyond it and the mean within, by the means: a
+        weaker strength may have a closer bound.
+        """
         self.run([low, high])
         tried = self.tried
-        if not any(tried[s].meets(leak) for s in (0.0, low)) and tried[high].meets(leak):
+        met = Trial.meets if tried[high].meets(leak) else Trial.is_near
+        if not any(met(tried[s], leak) for s in (0.0, low)) and met(tried[high], leak):
             bottom, top = low, high
             for _ in range(rounds):
                 middle = float(f"{math.sqrt(bottom * top):.4g}")
                 if self.whole and (middle := float(round(middle))) in (bottom, top):
                     break
                 self.run([middle])
-                if tried[middle].meets(leak):
+                if met(tried[middle], leak):
                     top = middle
                 else:
                     bottom = middle
