@@ -19,7 +19,7 @@ edits by hand, and is no proof against somebody who writes such files with a pro
 """
 
 
-class Reason(str):
+class Remediable(str):
     """What is wrong and what to do about it, as one text; for those who cannot, the first part.
 
     Attributes:
@@ -36,7 +36,7 @@ class Reason(str):
 
 def drop_remedy(text: str) -> str:
     """What is wrong, without what to do about it where that is known apart."""
-    return text.bare if isinstance(text, Reason) else text
+    return text.bare if isinstance(text, Remediable) else text
 
 
 class VflsecError(Exception):
@@ -44,13 +44,13 @@ class VflsecError(Exception):
 
     @property
     def reason(self) -> str:
-        """Its text, a :class:`Reason` if it was given as one."""
+        """Its text, a :class:`Remediable` if it was given as one."""
         return self.args[0] if self.args and isinstance(self.args[0], str) else str(self)
 
     @classmethod
     def must(cls, what: object, rule: str, got: object, remedy: str = "") -> Self:
         """The error ``WHAT must RULE, got GOT. REMEDY``."""
-        return cls(Reason(f"{what} must {rule}, got {got}.", remedy))
+        return cls(Remediable(f"{what} must {rule}, got {got}.", remedy))
 
     @classmethod
     def at_most(cls, what: object, most: object, got: object, remedy: str = "") -> Self:

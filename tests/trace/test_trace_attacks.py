@@ -15,7 +15,7 @@ from vflsec.audit.scoring import score_answer
 from vflsec.cli.main import main
 from vflsec.core.source import Given
 from vflsec.engine.trace_attacks import infer, score, specs_for
-from vflsec.errors import ConfigError, Reason, VflsecError, drop_remedy
+from vflsec.errors import ConfigError, Remediable, VflsecError, drop_remedy
 from vflsec.measure.attack import Bench, prepare
 from vflsec.measure.guess_files import thaw
 from vflsec.plugins import registry
@@ -94,7 +94,7 @@ def test_why_an_attack_cannot_be_made_on_a_trace_names_no_setting(
     assert [a.status for a in answers] == ["not-applicable"] * 3
     for a in answers:
         why = made[a.of.spec.name].pointless(facts)
-        assert isinstance(why, Reason)
+        assert isinstance(why, Remediable)
         assert a.reason == drop_remedy(why)
         assert len(a.reason) < len(why)
 

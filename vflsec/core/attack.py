@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
-from vflsec.errors import Reason, ThreatModelError
+from vflsec.errors import Remediable, ThreatModelError
 from vflsec.label import make_label
 from vflsec.specs import OF_THE_LABELS, Params
 
@@ -197,7 +197,7 @@ class Attack:
 
     def explain_need(self, what: str, instead: str = "") -> str:
         """Why the attack has no meaning without this, and what to do instead."""
-        return Reason(f"{self.name} needs {what}.", instead)
+        return Remediable(f"{self.name} needs {what}.", instead)
 
     def explain_codes(self, view: View) -> str:
         """'' if the victims have numbers alone, else which of them has categories."""

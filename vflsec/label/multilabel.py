@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.errors import Reason
+from vflsec.errors import Remediable
 from vflsec.label.classes import Classes
 from vflsec.label.kind import Floats, Ints, Label
 from vflsec.specs import OF_THE_LABELS
@@ -96,7 +96,7 @@ class MultiLabel(Label):
 
     def explain_unsuited(self, attack: str) -> str:
         """That it takes all labels together."""
-        return Reason(f"{attack} needs one label.", "Take norm, direction or model_completion.")
+        return Remediable(f"{attack} needs one label.", "Take norm, direction or model_completion.")
 
     def list_parts(
         self, quantities: bool, labelwise: bool, questions: Sequence[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from vflsec.errors import Reason
+from vflsec.errors import Remediable
 from vflsec.label.kind import Ints, Label
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Number(Label):
 
     def explain_unsuited(self, attack: str) -> str:
         """That it guesses classes."""
-        return Reason(
+        return Remediable(
             f"{attack} needs classes; {self.sentence}.", "Take residual or value_completion."
         )
 
