@@ -52,6 +52,31 @@ def test_a_defense_that_does_nothing_does_not_pass(
         trains("sign_only")
 
 
+@pytest.mark.parametrize(
+    ("name", "where", "kinds"),
+    [
+        ("id_lmid", "acts_on", {"prediction"}),
+        ("k_anonymous", "acts_on", {"gradient"}),
+        ("local_trees", "acts_on", {"ids"}),
+        ("min_batch", "acts_on", {"sample_list"}),
+        ("id_lmid", "acts_in", {"partition"}),
+        ("purity_limit", "acts_in", set()),
+    ],
+)
+def test_a_defense_of_trees_that_says_what_it_does_not_do_does_not_pass(
+    name: str, where: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = registry.defenses.get(name)
+    told = frozenset(kinds)
+    said = property(lambda self: told) if where == "acts_on" else lambda self, profile: told
+    checks = testing.defense_checks()
+    check = next(c for c in checks if c.__name__ == "defense_acts_on_what_it_says")
+    check(name)
+    monkeypatch.setattr(cls, where, said)
+    with pytest.raises(AssertionError, match=name):
+        check(name)
+
+
 @pytest.mark.parametrize("kind", ["attack", "defense"])
 def test_a_template_left_as_it_is_does_not_pass(kind: str, tmp_path: Path) -> None:
     text = component_text(kind, "tail_score")

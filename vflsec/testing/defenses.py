@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any
@@ -23,6 +24,7 @@ from vflsec.plugins import registry
 from vflsec.testing.filled import assert_filled
 from vflsec.testing.worlds import SEEDS, Check, Trained, small_stack, train
 from vflsec.train.loop import predict
+from vflsec.trees.profiles import PROFILES
 
 _QUICK = {"epochs": 3, "batch_size": 32}
 _HOOKS = (
@@ -256,10 +258,15 @@ def defense_acts_on_what_it_says(name: str) -> None:
     """Of the first messages of a run, the first that differs from the undefended one is of a kind
     that it acts on; in the whole training every such kind differs. What a defense without a
     strength acts on, nobody gets.
+
+    Of trees and regressions, which send for one cell after the other: each kind that it acts on and
+    that is sent differs, and one is sent. What shows less of row sets tells of fewer rows in
+    just the profiles in which it says that it acts on them.
     """
     policy: Policy = registry.defenses.create(name)
     trained, seen = _seen(name)
     if isinstance(trained.algorithm, Rounds):
+        _check_rounds(policy, trained.algorithm)
         return
     acts = policy.acts_on
     if policy.strengths:
@@ -269,6 +276,45 @@ def defense_acts_on_what_it_says(name: str) -> None:
     else:
         told = {kind for kind, *ends in seen.ways if {*ends} & {*_owners(policy)}} & acts
         assert not told, f"{name}: {sorted(told)} are sent all the same"
+
+
+def _check_rounds(policy: Policy, algorithm: Rounds) -> None:
+    name, profile = policy.name, getattr(algorithm, "profile", "")
+    without, treated = (_list_sent(policy, algorithm, on) for on in (False, True))
+    sent, acts = {*without, *treated}, policy.acts_in(profile)
+    assert not policy.acts_on or acts & sent, f"{name}: nothing that it acts on is sent"
+    idle = {k for k in acts & sent if _are_same(without.get(k, []), treated.get(k, []))}
+    assert not idle, f"{name}: leaves {sorted(idle)} as they are"
+    for of in PROFILES if profile and policy.overrides("shows") else ():
+        other = registry.algorithms.create(algorithm.name, {**vars(algorithm), "profile": of})
+        before, after = (
+            sum(
+                m.rows.shape[1]
+                for m, _ in _list_sent(policy, other, on).get("partition", [])
+                if m.sender == "active" and m.rows is not None
+            )
+            for on in (False, True)
+        )
+        hides = "partition" in policy.acts_in(of)
+        assert hides == (after < before), f"{name}: {before} rows become {after} in {of}"
+
+
+def _list_sent(
+    policy: Policy, algorithm: Rounds, on: bool
+) -> dict[str, list[tuple[Message, Tensor]]]:
+    """Messages of a training with the policy at strength 0 or at the largest tried, by kind."""
+    out: dict[str, list[tuple[Message, Tensor]]] = {}
+    strengths = torch.full((2,), max(policy.trial) * on, dtype=torch.float64)
+    train(
+        algorithm, small_stack([0, 0]), [0, 0],
+        {party: [(policy, strengths)] for party in _owners(policy)},
+        watch=lambda message, sent: out.setdefault(message.kind, []).append((message, sent[0])),
+    )  # fmt: skip
+    return out
+
+
+def _are_same(a: Sequence[tuple[Message, Tensor]], b: Sequence[tuple[Message, Tensor]]) -> bool:
+    return len(a) == len(b) and all(torch.equal(x[1], y[1]) for x, y in zip(a, b, strict=True))
 
 
 def defense_file_rules(name: str) -> None:
