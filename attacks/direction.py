@@ -29,6 +29,7 @@ from vflsec.plugin import (
     Accumulate,
     Attack,
     Guess,
+    ThreatModelError,
     View,
     check,
     registry,
@@ -68,10 +69,14 @@ class Direction(Attack):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"gradient:{self.recorded_form}", "known_rows"})
 
+    def explain_grant(self, view: View) -> str:
+        """That too few positives are known, or ''."""
+        return self.explain_positives(view, self.positives)
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.positives]
-        if len(hints) < self.positives:
-            raise self.lacks(f"{self.positives} known positives", len(hints))
+        if why := self.explain_grant(view):
+            raise ThreatModelError(why)
         table = view.received("gradient", self.recorded_form)
         known = view.require_known().of_class(0)
         known = known[torch.isin(known, table.rows)]

@@ -29,6 +29,7 @@ from vflsec.plugin import (
     Accumulate,
     Attack,
     Guess,
+    ThreatModelError,
     View,
     check,
     registry,
@@ -67,10 +68,14 @@ class Hints(Attack):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"gradient:{self.recorded_form}", "known_rows"})
 
+    def explain_grant(self, view: View) -> str:
+        """That too few positives are known, or ''."""
+        return self.explain_positives(view, self.hints)
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         hints = view.require_known().of_class(1)[: self.hints]
-        if len(hints) < self.hints:
-            raise self.lacks(f"{self.hints} known positives", len(hints))
+        if why := self.explain_grant(view):
+            raise ThreatModelError(why)
         found = make_points(view, "gradient", self.recorded_form)
         against = view.require_known().of_class(0)
         against = against[torch.isin(against, found.rows)][: self.hints if self.negatives else 0]

@@ -51,6 +51,14 @@ def test_too_few_positives_are_refused() -> None:
         hints().infer(make_view(y, gradients=g, known=4), rng())
 
 
+@pytest.mark.parametrize(("known", "least", "enough"), [(4, 2, True), (4, 3, False), (0, 1, False)])
+def test_too_few_positives_are_known_before_an_answer(known: int, least: int, enough: bool) -> None:
+    g, y = binary_gradients(100, 4)
+    view = make_view(y, gradients=g, known=known)
+    for attack in (hints(hints=least), made("direction", positives=least)):
+        assert (not attack.explain_grant(view)) == enough
+
+
 def test_a_known_negative_tells_hard_positives_from_easy_negatives() -> None:
     """Short positive gradients lie near no hint, but nearer to one than to a negative."""
     y = torch.arange(400) % 2

@@ -69,6 +69,21 @@ def test_frozen_guesses_come_back_as_they_were(folder: Path, tmp_path: Path) -> 
     assert "'prediction' messages" in output.reason
 
 
+@pytest.mark.parametrize(("positives", "status"), [(1, "not-applicable"), (5, "ok")])
+def test_what_a_recording_cannot_grant_any_more_is_not_applicable(
+    tmp_path: Path, positives: int, status: str
+) -> None:
+    """It was an error, which kept every gate open with advice that nobody can follow."""
+    y = np.arange(80) % 2
+    known = np.r_[np.nonzero(y == 1)[0][:positives], np.nonzero(y == 0)[0][:5]]
+    with record(tmp_path / "t", y, known) as rec:
+        for rows in torch.randperm(80, generator=torch.Generator().manual_seed(0)).split(20):
+            rec.cut(torch.randn(20, 3).requires_grad_() * 1, rows).backward(signs(y, rows, 3))
+    found = audit(tmp_path, [tmp_path / "t"], ("hints", "direction"), y).results
+    by_attack = found.drop_duplicates("attack").set_index("attack")["status"]
+    assert (by_attack["hints"], by_attack["direction"]) == (status, "ok")
+
+
 def test_what_was_not_recorded_is_not_called_safe(tmp_path: Path) -> None:
     """Embeddings only, no grants: gradient attacks are not observable, and a gate is open."""
     with record(tmp_path / "t", rows=40, classes=2) as rec:

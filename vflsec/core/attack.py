@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Accumulate = bool | Literal["scaled"]
 
+_RAISE = "Raise known_rows."
+
 OTHER_FORMS: tuple[Params, ...] = (
     {"accumulate": "scaled"}, {"accumulate": False}, {"accumulate": False, "epoch": "last"},
 )  # fmt: skip
@@ -204,7 +206,13 @@ class Attack:
         coded = [p for p in view.victims if view.schema[p].categorical]
         return self.explain_need(f"numeric columns, unlike {coded[0]}'s") if coded else ""
 
-    def lacks(self, what: str, got: object, remedy: str = "Raise known_rows.") -> ThreatModelError:
+    def explain_positives(self, view: View, least: int) -> str:
+        """'' if so many rows of class 1 are known, else that known rows are to be raised."""
+        got = 0 if view.known is None else len(view.known.of_class(1))
+        need = f"{least} known positives, got {got}"
+        return "" if got >= least else self.explain_need(need, _RAISE)
+
+    def lacks(self, what: str, got: object, remedy: str = _RAISE) -> ThreatModelError:
         """The error to raise where the grant or the messages are not enough."""
         return ThreatModelError(self.explain_need(f"{what}, got {got}", remedy))
 
@@ -216,6 +224,14 @@ class Attack:
         """'' if this view is enough to answer, else why any answer would be arbitrary.
 
         Beyond what `needs` and :meth:`applicable` can say, for it may depend on what was granted.
+        """
+        return ""
+
+    def explain_grant(self, view: View) -> str:
+        """'' if enough was granted for an answer, else what is to be raised.
+
+        Where systems are trained that is an error, which another scenario mends. A recording has no
+        more to grant: the attack is not applicable there.
         """
         return ""
 

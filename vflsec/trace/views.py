@@ -595,5 +595,5 @@ def find_lack(evidence: Evidence, spec: AttackSpec, attack: Attack, view: View) 
     if evidence.trace.manifest.classes is None and attack.target == "label":
         remedy = "Record with classes=N, or say --classes N."
         return _UNGRANTED, f"{spec.name} needs the number of classes. {remedy}"
-    reason = attack.pointless(view.facts)
+    reason = attack.pointless(view.facts) or attack.explain_grant(view)
     return (_UNGRANTED, reason) if reason else ("", "")
