@@ -16,6 +16,7 @@ from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import VflsecError
 from vflsec.trace.leaves import Beside, import_leaves
 from vflsec.trace.validate import info
+from vflsec.trees.profiles import PROFILES
 
 N = 300
 
@@ -62,6 +63,22 @@ def test_leaves_are_audited(files: dict[str, Path], tmp_path: Path) -> None:
     assert auc.n["leaf_vote"] == N - 20
     assert auc.control_value["leaf_vote"] < 0.8
     assert set(found.algorithm) == {"trees fate-2"}
+
+
+@pytest.mark.parametrize("profile", ["", *PROFILES])
+def test_only_defenses_that_hide_leaves_in_the_profile_are_advised(
+    files: dict[str, Path], tmp_path: Path, profile: str
+) -> None:
+    """Limits on row sets were, of a recording that shows every party the node of every row."""
+    beside = Beside(files["known"], files["columns"], files["truth"])
+    folder = import_leaves(files["leaves"], tmp_path / "trace", beside, profile=profile)
+    guesses = infer([folder], tmp_path / "guesses", attacks=["leaf_vote"])
+    found = score(guesses, [folder / "truth"], tmp_path / "out").summary["acting"]
+    limits = {"id_lmid", "k_anonymous", "purity_limit"}
+    hides = not profile or PROFILES[profile].nodes == "split"
+    assert set(found["partition"]["tuned"]) & limits == (limits if hides else set())
+    assert "local_trees" in found["partition"]["tuned"]
+    assert "iso" not in found["gradient"]["tuned"]  # it needs batches of a network
 
 
 def test_leaves_that_were_not_told_are_left_out(files: dict[str, Path], tmp_path: Path) -> None:

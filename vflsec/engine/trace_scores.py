@@ -21,6 +21,7 @@ from vflsec.audit.record import AuditRecord
 from vflsec.audit.scoring import make_unscored, score_answer
 from vflsec.audit.truth import SCORED
 from vflsec.core import check
+from vflsec.core.algorithm import Algorithm
 from vflsec.core.guess import Truth
 from vflsec.core.quantity_questions import find_unclear
 from vflsec.core.task import Task
@@ -33,14 +34,17 @@ from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, make_label
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Frozen, Source, thaw
+from vflsec.plugins import registry
 from vflsec.report.notebook import Audit
 from vflsec.specs import CellResult, CellSpec, DefenseSpec, list_victims
 from vflsec.storage.results_folder import claim, only_ours
 from vflsec.storage.store import Store
+from vflsec.trace.leaves import name_trees
 from vflsec.trace.limits import Limits
 from vflsec.trace.manifest import Claim, Manifest
 from vflsec.trace.tables import check_rows, hash_grant
 from vflsec.trace.truth import Hidden, KnownTruth, read_truth
+from vflsec.trees.profiles import PROFILES
 
 _TELLS = 0.99  # a control beyond which nothing is left to be found
 _BY = ("auc", "accuracy", "concordance")  # in these metrics
@@ -418,5 +422,20 @@ def _make_record(
         of_label={k: a.of_label for k, a in every.items() if a.of_label},
         grants={k: Grants(**a.grants) for k, a in every.items() if a.grants},
         attacks=list_threats(every.values()),
-        acting=list_acting(),
+        acting=list_acting(_list_systems(frozen)),
     )
+
+
+def _list_systems(frozen: Frozen) -> list[Algorithm]:
+    """The systems that were recorded, trees without a profile in each; none if one is unknown."""
+    found: list[Algorithm] = []
+    trees = "secureboost"
+    for name in dict.fromkeys(s.manifest.run.algorithm for s in frozen.sources):
+        like = [p for p in PROFILES if name in (name_trees(p), name_trees(""), trees)]
+        if like:
+            found += [registry.algorithms.create(trees, {"profile": p}) for p in like]
+        elif name in registry.algorithms.names():
+            found.append(registry.algorithms.create(name))
+        else:
+            return []
+    return found

@@ -354,7 +354,10 @@ def _name_acting(dataset: str, summary: Summary) -> str:
     of = _find_acting(kinds, summary)
     names = (*of.tuned, *of.fixed)
     read = " and ".join(sorted(kinds))
-    return f" On {read} messages act {join_some(names)} (vflsec list defenses)." if names else ""
+    if not names:
+        return ""
+    act = "This defense acts" if len(names) == 1 else "These defenses act"
+    return f" {act} on {read} messages: {join_some(names)} (vflsec list defenses)."
 
 
 def _data(dataset: str) -> str:

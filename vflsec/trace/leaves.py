@@ -81,7 +81,7 @@ def import_leaves(
         classes=classes, known=known,
         columns=None if beside.columns is None else _read_columns(beside.columns, ids),
         prior=None if share is None else share.tolist(),
-        run={"dataset": dataset or leaves.stem, "algorithm": f"trees {profile}".strip(),
+        run={"dataset": dataset or leaves.stem, "algorithm": name_trees(profile),
              "defense": name, "strength": strength, "seed": seed},
     ) as recording:  # fmt: skip
         for t in range(len(trees)):
@@ -94,6 +94,11 @@ def import_leaves(
     if truth is not None:
         write_truth(out, *truth)
     return out
+
+
+def name_trees(profile: str) -> str:
+    """What a trace of leaves calls its algorithm, "" for a profile that is not known."""
+    return f"trees {profile}".strip()
 
 
 def _read_defense(text: str) -> tuple[str, float | None]:
