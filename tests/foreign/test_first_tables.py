@@ -45,7 +45,7 @@ def draft(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     command = ["init", *write_tables(folder), "--label", "ausfall", "--out", str(scenario)]
     assert main.main(command) == 2
     said = capsys.readouterr().err
-    (added,) = re.findall(r"`vflsec init (.+?)`", said)
+    (added,) = re.findall(r"add `(--.+?)` to your `vflsec init`", said)
     assert main.main([*command, *shlex.split(added)]) == 0
     return scenario
 
