@@ -14,9 +14,9 @@ import pytest
 from audited import SCENARIO, Planted, gate
 from engine_fakes import source
 
-from vflsec.audit.gate import Gate, Origin, Rule, Verdict
+from vflsec.audit.gate import TASK, Gate, Origin, Rule, Verdict
 from vflsec.audit.leakage import read_records
-from vflsec.audit.pareto_front import Judged, Trial, pareto, trials
+from vflsec.audit.pareto_front import Trial, pareto, trials
 from vflsec.cli.main import main
 from vflsec.cli.tune import _format_command, _print_deployment
 from vflsec.engine import run as engine
@@ -165,9 +165,12 @@ def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> No
 
 def judged(
     high: float, value: float = 0.0, *, metric: str = "exposed", limit: float = 0.01, **more: Any
-) -> Judged:
+) -> Verdict:
     verdict, rule = ("PASS", Rule.WITHIN) if high <= limit else ("INCONCLUSIVE", Rule.UNDECIDED)
-    return replace(Judged("g", metric, verdict, rule, value, high, limit, ""), **more)
+    about: dict[str, Any] = {"metric": metric} if metric in TASK else {"of": metric}
+    made = Verdict(gate=Gate(max=limit, name="g", **about), verdict=verdict, rule=rule,
+                   value=value, high=high, threshold=limit)  # fmt: skip
+    return replace(made, **more)
 
 
 def test_a_strength_at_which_every_gate_passes_is_chosen_before_a_weaker_one() -> None:
@@ -219,7 +222,7 @@ def test_a_gate_on_the_undefended_system_exposes_nobody_at_a_strength() -> None:
 
 
 def test_more_seeds_are_not_advised_where_a_gate_fails() -> None:
-    def doubts(*gates: Judged, **how: Any) -> dict[RemedyKind, str]:
+    def doubts(*gates: Verdict, **how: Any) -> dict[RemedyKind, str]:
         fresh = replace(trial(5, 0.0, 0), gates=gates)
         made = list_doubts(fresh, 0.05, {}, seeds=5, confirmed=False, **how)
         return {r.kind: r.text for r in made}
@@ -230,7 +233,9 @@ def test_more_seeds_are_not_advised_where_a_gate_fails() -> None:
     assert [*one] == [RemedyKind.GATE_FAILS]
     text = one[RemedyKind.GATE_FAILS]
     assert [s in text for s in ("--leak", "--drop", "--target")] == [True, False, False]
-    text = doubts(fails, replace(fails, metric="utility"), target="label")[RemedyKind.GATE_FAILS]
+    text = doubts(fails, replace(fails, gate=Gate(metric="utility", min=0.9)), target="label")[
+        RemedyKind.GATE_FAILS
+    ]
     assert [s in text for s in ("--leak", "--drop", "--target")] == [True, True, True]
     text = doubts(replace(fails, strength=0.0))[RemedyKind.GATE_FAILS]
     assert [s in text for s in ("--leak", "--drop", "--target")] == [False] * 3
@@ -363,7 +368,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     path.write_text(SCENARIO + asked[0] + gate(metric="utility", min=0.89, strength=5))
     found = tune(path, "iso", out=tmp_path / "lossy", **how)
     assert found.fresh is not None
-    assert [(g.metric, g.rule) for g in found.fresh.gates] == [
+    assert [(g.limited, g.rule) for g in found.fresh.gates] == [
         ("", Rule.WITHIN), ("utility", Rule.EXCEEDED),
     ]  # fmt: skip
     assert (found.strength, found.confirmed, found.deploy) == (1, False, None)
@@ -373,7 +378,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     path.write_text(SCENARIO + asked[2] + gate(metric="utility", min=0.85, strength=5))
     found = tune(path, "iso", out=tmp_path / "none", **how)
     assert found.fresh is not None
-    assert (found.strength, [g.metric for g in found.fresh.gates]) == (0, ["utility"])
+    assert (found.strength, [g.limited for g in found.fresh.gates]) == (0, ["utility"])
 
 
 def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(

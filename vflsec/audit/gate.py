@@ -355,6 +355,25 @@ class Verdict(Training):
         if not self.label:
             object.__setattr__(self, "label", self.gate.label)
 
+    @property
+    def passes(self) -> bool:
+        """Whether the gate passes."""
+        return self.verdict == PASS
+
+    @property
+    def limited(self) -> str:
+        """The metric that is limited: of an advantage the one that is meant, '' for the attack's
+        own.
+        """
+        return self.judged_by or (
+            self.gate.of if self.gate.metric == "advantage" else self.gate.metric
+        )
+
+    @property
+    def excess(self) -> float:
+        """How far the upper bound is beyond the limit of a maximum; 0 where it is not."""
+        return max(0.0, (self.high or 0.0) - self.threshold)
+
     @classmethod
     def about(cls, at: Training, gate: Gate, ruling: Ruling, **more: Any) -> Verdict:
         """The verdict on a training, or on an attack there; without `more` it has no figure."""

@@ -12,56 +12,12 @@ from vflsec.audit import leakage
 from vflsec.audit.controls import is_leak
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import NO_FIGURE
-from vflsec.audit.gate import PASS, Rule, Verdict
+from vflsec.audit.gate import Verdict
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.verdict_text import find_shortfall
 from vflsec.errors import ConfigError
 from vflsec.runtime.grouping import group_by
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What a gate of the audit says of a strength; the fields are those of its verdict.
-
-    Attributes:
-        metric: what it limits: of an advantage the metric that is meant, '' for the attack's own.
-        attack: the one that decides; '' where none does.
-        strength: the one that is judged, 0 of a gate on the undefended run; None for all.
-    """
-
-    label: str
-    metric: str
-    verdict: str
-    rule: Rule
-    value: float | None
-    high: float | None
-    threshold: float
-    reason: str
-    attack: str = ""
-    strength: float | None = None
-
-    @classmethod
-    def of(cls, v: Verdict) -> Judged:
-        """The short form of a verdict."""
-        metric = v.judged_by or (v.gate.of if v.gate.metric == "advantage" else v.gate.metric)
-        return cls(v.label, metric, v.verdict, v.rule, v.value, v.high, v.threshold, v.reason,
-                   v.attack, v.strength)  # fmt: skip
-
-    @property
-    def passes(self) -> bool:
-        """Whether the gate passes."""
-        return self.verdict == PASS
-
-    @property
-    def exposes(self) -> bool:
-        """Whether it limits exposed people, and their upper bound is beyond its limit."""
-        return self.metric in EXPOSED and self.excess > 0
-
-    @property
-    def excess(self) -> float:
-        """How far its upper bound is beyond its limit; 0 where it is not."""
-        return max(0.0, (self.high or 0.0) - self.threshold)
 
 
 @dataclass(frozen=True)
@@ -97,7 +53,7 @@ class Trial:
     measured: float | None = None
     failed: str = ""
     turned: bool = False
-    gates: tuple[Judged, ...] = ()
+    gates: tuple[Verdict, ...] = ()
 
     @property
     def named(self) -> str:
@@ -118,16 +74,16 @@ class Trial:
 
     def is_near(self, leak: float) -> bool:
         """Whether more seeds may do: the means are within, those of exposed people too."""
-        exposed = (g for g in self.gates if g.exposes)
+        exposed = filter(_exposes, self.gates)
         means = all(g.value is not None and g.value <= g.threshold for g in exposed)
         return not (self.failed or self.turned) and self.leak <= leak and means
 
     @property
-    def exposing(self) -> Judged | None:
+    def exposing(self) -> Verdict | None:
         """The gate on people exposed at this strength that is farthest beyond its limit; None if
         all are within.
         """
-        found = [g for g in self.gates if g.exposes and g.strength in (None, self.strength)]
+        found = [g for g in self.gates if _exposes(g) and g.strength in (None, self.strength)]
         return max(found, key=lambda g: g.excess, default=None)
 
     def epsilons(self) -> str:
@@ -137,6 +93,11 @@ class Trial:
         if self.measured is None:
             return f" Claimed epsilon {self.claimed:.4g} (not tested)."
         return f" Claimed epsilon {self.claimed:.4g}, measured at least {self.measured:.3g}."
+
+
+def _exposes(v: Verdict) -> bool:
+    """Whether a gate limits exposed people, and their upper bound is beyond its limit."""
+    return v.limited in EXPOSED and v.excess > 0
 
 
 def trials(results: Iterable[ResultRow] | pd.DataFrame) -> list[Trial]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from vflsec.audit.gate import FAIL, MIN_SEEDS, TASK
+from vflsec.audit.gate import FAIL, MIN_SEEDS, TASK, Verdict
 from vflsec.audit.gate_selection import strip_label
-from vflsec.audit.pareto_front import Judged, Trial
+from vflsec.audit.pareto_front import Trial
 from vflsec.audit.record import Acting
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.policy import Policy
@@ -143,11 +143,11 @@ def list_doubts(
     return tuple(out)
 
 
-def _meet_gates(fresh: Trial, failing: Sequence[Judged], target: str) -> Remedy:
+def _meet_gates(fresh: Trial, failing: Sequence[Verdict], target: str) -> Remedy:
     """More seeds do not help against a gate that fails."""
     names = "; ".join(dict.fromkeys(g.label for g in failing))
     here = [g for g in failing if g.strength in (None, fresh.strength)]
-    limits = sorted({"--drop" if g.metric in TASK else "--leak" for g in here})
+    limits = sorted({"--drop" if g.limited in TASK else "--leak" for g in here})
     every = ", or search without --target" if target != "*" else ""
     do = f"Set a lower {' and a lower '.join(limits)}{every}." if here else (
         "It judges the undefended system, which no strength changes."

@@ -22,7 +22,7 @@ from typing import Any
 
 from vflsec.audit.gate import EPSILON, TASK, Gate, Rule, Verdict, WordedCode
 from vflsec.audit.gate_selection import strip_label
-from vflsec.audit.pareto_front import Judged, Trial, trials
+from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.result_row import read_rows
 from vflsec.audit.rounding import show, show_exact
@@ -365,12 +365,10 @@ def _claims(
     return out
 
 
-def _judged(verdicts: Sequence[Verdict], strength: float) -> tuple[Judged, ...]:
+def _judged(verdicts: Sequence[Verdict], strength: float) -> tuple[Verdict, ...]:
     """What all gates say of a strength; those on the undefended run say it of each."""
     return tuple(
-        Judged.of(v)
-        for v in verdicts
-        if v.strength in (strength, None) or v.gate.defense == UNDEFENDED
+        v for v in verdicts if v.strength in (strength, None) or v.gate.defense == UNDEFENDED
     )
 
 
