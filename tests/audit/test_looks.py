@@ -39,20 +39,35 @@ def test_shares_halve_and_never_reach_the_whole() -> None:
     assert looks.add(range(3)).share == looks.add(range(5, 10)).share == looks.share / 2
 
 
+def _judge(effect: float, looks: list[tuple[int, float]]) -> float:
+    """Independent reference: how many of 20,000 drawn audits a t test accuses at any of some looks.
+
+    Each look is a number of seeds and its share of 5 %.
+    """
+    values = np.random.default_rng(3).standard_normal((20_000, 40)) + effect
+    accused = np.zeros(len(values), dtype=bool)
+    for n, share in looks:
+        some = values[:, :n]
+        t = some.mean(1) / (some.std(1, ddof=1) / n**0.5)
+        accused |= t > stats.t.ppf(1 - 0.05 * share, n - 1)
+    return float(accused.mean())
+
+
 @pytest.mark.parametrize("budgets", [(40,), (10, 40), (10, 20, 40)])
 def test_however_the_budget_grows_no_more_audits_err_than_one_look_may(budgets: Any) -> None:
-    """Independent reference: drawn differences with mean 0, and a t test at each look."""
-    values = np.random.default_rng(3).standard_normal((20_000, 40))
-    accused = np.zeros(len(values), dtype=bool)
-    looks = Looks()
+    """The figures of docs/statistics.md."""
+    looks, made = Looks(), []
     for most in budgets:
         for n in looks.plan(5, most):
             looks = looks.add(range(n))
-            some = values[:, :n]
-            t = some.mean(1) / (some.std(1, ddof=1) / n**0.5)
-            accused |= t > stats.t.ppf(looks.narrow(0.95), n - 1)
+            made.append((n, looks.share))
     assert [len(of) for of in looks.seeds] == [5, 10, 20, 40]
-    assert 0.03 < accused.mean() < 0.05
+    found = [_judge(effect, made) for effect in (0.0, 0.5, 1.0)]
+    assert found == pytest.approx([0.037, 0.678, 0.9997], abs=5e-4)
+    even = [(n, 1 / 4) for n in (5, 10, 20, 40)]
+    assert _judge(0.5, even) == pytest.approx(0.820, abs=5e-4)
+    anew = [(5, 1 / 2), (10, 1 / 2), (5, 1 / 3), (10, 1 / 3), (20, 1 / 3), *even]
+    assert _judge(0.0, anew) == pytest.approx(0.059, abs=5e-4)  # as if each run were the first
 
 
 @pytest.mark.parametrize("seeds", [((),), ((0, 1), (0, 1)), ((0,), ())])
