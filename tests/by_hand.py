@@ -127,4 +127,4 @@ def largest_difference(a: State, b: State) -> float:
 
 def twin(schema: Schema, out: int) -> Twin:
     """The two extractors of FedCVT as one bottom model, for FedSplitNN."""
-    return Twin(*(build_bottom(schema, (7,), out // 2) for _ in range(2)))
+    return Twin(*(build_bottom(schema, (7,), out // 2, width=4) for _ in range(2)))

@@ -56,7 +56,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "splitnn": {
         "lr": 3e-3, "epochs": 30, "hidden": [128], "cut": 64, "top": [32], "dropout": 0.2,
         "weight_decay": 1e-4, "batch_size": 64, "patience": 15, "select_by": "auc",
-        "optimizer": "sgd", "embedding": 4,
+        "optimizer": "sgd", "embedding": 16,
     },
     "local": {"own_labels": True, "lr": 3e-3},
     "laser": {"own_labels": False, "lr": 3e-3, "epochs": 30},
@@ -80,7 +80,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "temperature": 0.5, "scarf_patience": 0,
     },
     "falsevfl": {
-        "noise": 0.3, "samples": 1, "pretrain_epochs": 100, "tune_encoders": True, "top": [],
+        "noise": 0.3, "samples": 1, "pretrain_epochs": 30, "tune_encoders": True, "top": [],
         "own_labels": False, "latent": 32,
     },
     "fedbcd": {"local_updates": 10, "lr": 3e-3},

@@ -61,11 +61,11 @@ def test_one_local_update_is_the_plain_step_and_more_are_not() -> None:
 
 
 def cross_encoder(schema: Schema, out: int) -> nn.Module:
-    return build_towers("cross", lambda: mlp_encoder(schema, (16,), out))
+    return build_towers("cross", lambda: mlp_encoder(schema, (16,), out, embedding=32))
 
 
 def mean_encoders(schema: Schema, out: int) -> nn.Module:
-    return build_towers("mean", lambda: mlp_encoder(schema, (16,), out))
+    return build_towers("mean", lambda: mlp_encoder(schema, (16,), out, embedding=32))
 
 
 @pytest.mark.parametrize(

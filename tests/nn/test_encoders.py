@@ -24,7 +24,7 @@ def count(m: nn.Module) -> int:
 
 
 def test_published_parameter_counts() -> None:
-    assert count(mlp_encoder(TABLE, (512,), 512).top) == 263_680  # type: ignore[arg-type]
+    assert count(mlp_encoder(TABLE, (512,), 512, embedding=32).top) == 263_680  # type: ignore[arg-type]
     bottom, top = resnet18(3)
     assert count(top) == 11_019_008
     assert count(bottom) == 7 * 7 * 3 * 64 + 128 + 4 * (3 * 3 * 64 * 64 + 128)

@@ -117,7 +117,7 @@ class FalseVfl(AnyParties):
     latent: check.Count = 16
     samples: check.Count = 5
     noise: check.Positive = 0.1
-    pretrain_epochs: check.Whole = 30
+    pretrain_epochs: check.Whole = 100
     pretrain_lr: check.Positive = 1e-3
     tune_encoders: bool = False
 

@@ -130,7 +130,7 @@ class JPL(FPD):
             fed.add(
                 active,
                 "embedding",
-                lambda: TabularInput(schema, self.embedding or None, self.embedding_rows),
+                lambda: TabularInput(schema, self.embedding, self.embedding_rows),
             )
         fed.add(active, "imitation", self.student_bottom(fed, theirs))
         fed.add(active, "imitation_top", lambda: mlp([theirs, *self.top, fed.classes]))

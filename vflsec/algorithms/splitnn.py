@@ -143,7 +143,7 @@ class SplitNN(SplitSettings):
                 dropout=self.dropout,
             )  # fmt: skip
         return lambda: build_bottom(
-            schema, hidden, width, dropout=self.dropout, width=self.embedding or None,
+            schema, hidden, width, dropout=self.dropout, width=self.embedding,
             rows=self.embedding_rows,
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ POOLINGS = ("mean", "concat", "cross", "local")
 
 
 def mlp_encoder(
-    schema: Schema, hidden: Sequence[int], out: int, *, embedding: int | None = 32
+    schema: Schema, hidden: Sequence[int], out: int, *, embedding: int
 ) -> nn.Sequential:
     """Linear, batch normalisation and ReLU for each width of `hidden` and for `out`.
 
@@ -38,7 +38,7 @@ def mlp_encoder(
         schema: of the party's rows; images are flattened.
         hidden: widths of the hidden layers; paper (512,).
         out: width of the representation; paper 512.
-        embedding: width of every categorical column; None = by the number of its codes.
+        embedding: width of every categorical column; paper 32.
     """
     if schema.cardinalities:
         table = TabularInput(schema, embedding)

@@ -51,23 +51,22 @@ class TabularInput(nn.Module):
     """Numeric columns as they are, each categorical one as a learned vector.
 
     Input (b, d) with categorical codes stored as floats; output (b, p) with
-    p = numeric columns + sum of embedding widths. The width for c codes is
-    min(16, ceil(sqrt(c)) + 1) unless `width` is given.
+    p = numeric columns + `width` * categorical columns.
 
     With `rows`, a table of more codes than that has `rows` vectors, which its codes share by a
     fixed hash (row 0 is that of missing values alone).
     """
 
-    def __init__(self, schema: Schema, width: int | None = None, rows: int = 0) -> None:
+    def __init__(self, schema: Schema, width: int, rows: int = 0) -> None:
         super().__init__()
+        self.width, self.rows = width, rows
         self.numeric = list(schema.numeric)
         self.categorical = list(schema.categorical)
         codes = [schema.cardinalities[i] for i in self.categorical]
         sizes = [min(c, rows) if rows else c for c in codes]
         self.hashed = [size < c for size, c in zip(sizes, codes, strict=True)]
-        widths = [width or min(16, math.ceil(math.sqrt(c)) + 1) for c in sizes]
-        self.tables = nn.ModuleList(nn.Embedding(c, w) for c, w in zip(sizes, widths, strict=True))
-        self.out_features = len(self.numeric) + sum(widths)
+        self.tables = nn.ModuleList(nn.Embedding(c, width) for c in sizes)
+        self.out_features = len(self.numeric) + width * len(sizes)
 
     def row(self, k: int, codes: Tensor) -> Tensor:
         """Which vector of the k-th table each code has."""
@@ -150,7 +149,7 @@ def build_bottom(
     out: int,
     *,
     dropout: float = 0.0,
-    width: int | None = None,
+    width: int,
     rows: int = 0,
 ) -> nn.Sequential:
     """A bottom model for `schema`: embeddings for categoricals, then an MLP to `out` numbers.

@@ -44,6 +44,7 @@ class LayerSpec(BaseModel):
     children: Annotated[dict[str, LayerSpec], Field(max_length=256)] = {}
     pooling: str = ""
     width: Annotated[int, Field(ge=1, le=1024)] | None = None
+    rows: Annotated[int, Field(ge=0)] = 0
 
     @model_serializer
     def _write_given(self) -> dict[str, object]:
@@ -217,21 +218,17 @@ _BY_NAME = {t.__name__: t for t in _ARGUMENTS}
 _MOST = 1 << 28  # weights of one layer
 
 
-def describe_module(module: nn.Module, schema: Schema | None = None) -> LayerSpec | None:
+def describe_module(module: nn.Module) -> LayerSpec | None:
     """What :func:`build_module` needs; None if some layer is not known here.
 
     A class of one's own is described if it is a chain of known layers.
-
-    Args:
-        module: to describe.
-        schema: of the party's rows, for the layers that embed its categorical columns.
     """
     module = unwrap(module)
-    found = _describe(module, schema)
+    found = _describe(module)
     if found is not None:
         return found
     links = find_chain(module)
-    made = None if links is None else nest_layers(links, lambda layer: _describe(layer, schema))
+    made = None if links is None else nest_layers(links, _describe)
     if made is None or _name_weights(made) != set(module.state_dict()):
         return None  # or weights that its forward pass does not use
     return made
@@ -244,13 +241,13 @@ def _name_weights(spec: LayerSpec) -> set[str]:
     return set(_BY_NAME[spec.layer](**spec.arguments).state_dict())
 
 
-def _describe(module: nn.Module, schema: Schema | None) -> LayerSpec | None:
+def _describe(module: nn.Module) -> LayerSpec | None:
     """A module of the kinds that are known by name."""
     kind = type(module)
     if kind in (nn.Sequential, Towers):
         children = {}
         for name, child in module.named_children():
-            found = _describe(child, schema)
+            found = _describe(child)
             if found is None:
                 return None
             children[name] = found
@@ -259,11 +256,7 @@ def _describe(module: nn.Module, schema: Schema | None) -> LayerSpec | None:
             return found
         return LayerSpec(layer=kind.__name__, children=children, pooling=module.pooling)
     if isinstance(module, TabularInput) and kind is TabularInput:
-        widths = {table.embedding_dim for table in _list_tables(module)}
-        default = TabularInput(schema) if schema is not None else None
-        if default is not None and _read_shapes(default) == _read_shapes(module):
-            return LayerSpec(layer="TabularInput", width=None)
-        return LayerSpec(layer="TabularInput", width=widths.pop()) if len(widths) == 1 else None
+        return LayerSpec(layer=kind.__name__, width=module.width, rows=module.rows)
     if kind not in _ARGUMENTS:
         return None
     arguments = {a: getattr(module, a) for a in _ARGUMENTS[kind]}
@@ -276,14 +269,6 @@ def _describe(module: nn.Module, schema: Schema | None) -> LayerSpec | None:
         return LayerSpec(layer=kind.__name__, arguments=plain)
     except ValidationError:  # an argument of another type, which JSON does not have
         return None
-
-
-def _list_tables(layer: TabularInput) -> list[nn.Embedding]:
-    return [table for table in layer.tables if isinstance(table, nn.Embedding)]
-
-
-def _read_shapes(layer: TabularInput) -> list[torch.Size]:
-    return [table.weight.shape for table in _list_tables(layer)]
 
 
 def _read_settings(layer: nn.Module) -> dict[str, object]:
@@ -321,8 +306,8 @@ def _build(spec: LayerSpec, schema: Schema, where: str, depth: int = 0) -> nn.Mo
     name = spec.layer
     if depth > 16:
         raise TraceError.at_most(f"{where}: depth", 16, depth)
-    if name == "TabularInput":
-        return TabularInput(schema, spec.width)
+    if name == "TabularInput" and spec.width:
+        return TabularInput(schema, spec.width, spec.rows)
     if name in ("Sequential", "Towers"):
         made = OrderedDict(
             (k, _build(v, schema, where, depth + 1)) for k, v in spec.children.items()

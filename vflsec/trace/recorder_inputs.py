@@ -429,7 +429,7 @@ class OwnModel:
     def saved(self, schema: Schema | None) -> list[ModelFile]:
         """Write the weights as they are now, and say which files there are."""
         write_weights(self._place("bottom"), self.module.state_dict())
-        layers = describe_module(self.module, schema)
+        layers = describe_module(self.module)
         if layers is None:
             warnings.warn(
                 "vflsec.record: the trace does not describe the model's layers. Name its class in "

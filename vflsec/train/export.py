@@ -239,7 +239,7 @@ class Export:
         for part, module in made.items():
             name = f"model-{fed.phase}-{party}-{part}.safetensors"
             write_weights(folder / name, module.state_dict())
-            layers = describe_module(module, self.task.schema[party])
+            layers = describe_module(module)
             out.append(ModelFile(party=party, part=part, file=name, layers=layers))
         return out
 

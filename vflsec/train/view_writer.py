@@ -174,8 +174,7 @@ class Keeper:
         modules = {k: m.one(0) for k, m in t.fed.parties[party].modules.items()}
         if t.algorithm.encoder(t.fed, party, modules) is not None:
             return f"{party} has several towers, which are not kept"
-        schema = t.stack.first.schema[party]
-        odd = [k for k, m in modules.items() if describe_module(m, schema) is None]
+        odd = [k for k, m in modules.items() if describe_module(m) is None]
         if odd:
             return f"{party}'s {odd[0]} has layers that cannot be written"
         text = PublicFacts.of(facts).model_dump_json().encode()
@@ -231,7 +230,7 @@ class Keeper:
             bottom = self.training.alone(seed, (party,))
             if bottom is None:
                 continue
-            layers = describe_module(bottom, self.training.stack.first.schema[party])
+            layers = describe_module(bottom)
             if layers is not None:
                 write_weights(part / name_local_weights(party), bottom.state_dict())
                 out[party] = layers.model_dump()
