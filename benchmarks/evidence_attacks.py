@@ -54,7 +54,9 @@ COLUMNS: dict[str, tuple[DefenseSpec, ...]] = {
     "label-DP ε=1": (DefenseSpec("label_dp", strength=1.0),),
 }
 FAMILIES = (("undefended", "iso 1", "iso 25"), ("label-DP ε=1",))
-TOP: dict[str, Any] = {"epochs": 20, "batch_size": 256, "cut": 16, "hidden": [64], "top": [32]}
+TOP: dict[str, Any] = {
+    "epochs": 20, "batch_size": 256, "cut": 16, "hidden": [64], "top": [32], "embedding": 0,
+}  # fmt: skip
 SUM: dict[str, Any] = {**TOP, "top": [], "linear_top": False, "aggregation": "sum"}
 TOLD = ("output", "membership")
 """Attacks on systems that return predictions."""

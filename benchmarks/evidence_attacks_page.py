@@ -93,8 +93,8 @@ stops most of them, at a cost to the main task. Label privacy at ε = 1 keeps ev
 its bound. Neither protects the passive party's columns."""
 METHOD = (
     """`python benchmarks/evidence_attacks.py`: seeds 0 to 4, 20 labelled rows, 20 epochs of batches
-    of 256, cut width 16, one active and one passive party. Cells are **advantages** with the half
-    width of their 95 % t interval over seeds.""",
+    of 256, cut width 16, `embedding = 0`, one active and one passive party. Cells are
+    **advantages** with the half width of their 95 % t interval over seeds.""",
     """Attacks on labels, and `attribute`: AUC less the AUC of the strongest baseline (the one that
     leaves the least mean advantage), on test rows where the attack can label them, else on training
     rows.""",

@@ -68,6 +68,7 @@ GRID: dict[str, tuple[str, dict[str, Any], Sequence[float]]] = {
 }
 SPLIT: dict[str, Any] = {
     "epochs": EPOCHS, "patience": 0, "hidden": [32], "cut": 16, "batch_size": 128,
+    "embedding": 0,
 }  # fmt: skip
 KINDS: dict[str, dict[str, Any]] = {
     "top": SPLIT,
@@ -290,10 +291,11 @@ def page(found: pd.DataFrame) -> str:
     return "\n".join([
         *opening("What each defense stops, and what it costs", ANSWER, [
             f"""`python benchmarks/evidence_defenses.py --data FOLDER`. FedSplitNN with bottoms
-            32-16 and top 32, batches of 128, {EPOCHS} epochs, best epoch by validation loss, seeds
-            0 to 4. The attacker is the passive party with 20 labelled rows and the class prior.
-            `direct` and `batch_inference` run behind a plain sum of the parties' logits. For
-            `embedding_inversion` the attacker is the active party with 60 auxiliary rows.""",
+            32-16 and top 32, batches of 128, `embedding = 0`, {EPOCHS} epochs, best epoch by
+            validation loss, seeds 0 to 4. The attacker is the passive party with 20 labelled rows
+            and the class prior. `direct` and `batch_inference` run behind a plain sum of the
+            parties' logits. For `embedding_inversion` the attacker is the active party with 60
+            auxiliary rows.""",
             """A value is the attack's AUC on unknown **training** rows (R² for
             `embedding_inversion`) minus that of its strongest baseline, mean over five seeds; 0 or
             less means no leak. The 95 % t interval's lower end holds over all baselines; its upper

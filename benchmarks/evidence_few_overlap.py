@@ -36,10 +36,10 @@ METHOD = (
     """`python benchmarks/evidence_few_overlap.py`; seeds 0 to 4. "±" is the half width of the 95 %
     t interval over seeds. Tables are reduced: compare orderings with the papers', not values.""",
     """6,000 rows of each table, without categorical columns of more than 500 values, and the digits
-    of scikit-learn. Only the aligned rows are known to match. Bottoms 64 -> 32, linear head, Adam
-    at rate 0.003, at most 60 epochs, patience 10, best epoch by validation loss unless said
-    otherwise. MB and messages are those of training until each seed stopped: ids, signals,
-    embeddings, gradients. *Data messages* are the last two.""",
+    of scikit-learn. Only the aligned rows are known to match. Bottoms 64 -> 32, linear head,
+    `embedding = 0`, Adam at rate 0.003, at most 60 epochs, patience 10, best epoch by validation
+    loss unless said otherwise. MB and messages are those of training until each seed stopped: ids,
+    signals, embeddings, gradients. *Data messages* are the last two.""",
     """The attacker is the passive party with 20 labelled rows, its target the labels of the aligned
     training rows, unless said otherwise. Values are those after the last phase; `cluster` is taken
     after the first phase that sends gradients. The advantage is over the strongest baseline with

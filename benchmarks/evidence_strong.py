@@ -41,7 +41,7 @@ KNOWN = ("direction", "hints", "spectral", "cluster", "similarity", "model_compl
          "gradient_completion")  # fmt: skip
 SCENARIO: dict[str, Any] = {
     "name": "strong",
-    "algorithm": {"name": "splitnn", "epochs": 8, "batch_size": 128},
+    "algorithm": {"name": "splitnn", "epochs": 8, "batch_size": 128, "embedding": 0},
     "defense": DEFENSES,
     "attack": [{"name": "norm"}, *({"name": name, "known_rows": 20} for name in KNOWN)],
     "audit": {"seeds": 5, "references": [], "attacker": "strong"},
@@ -51,9 +51,9 @@ METHOD = (
     audited). `--attacker strong` runs settings of each attack on three drawn worlds of the table's
     shape. Settings that do better there join those that are written
     ([which attacker](../concepts.md#which-attacker)).""",
-    """Real tables of 3,000 rows, five seeds, FedSplitNN (8 epochs of batches of 128), an attacker
-    with 20 labelled rows. Attacks as written are the defaults. The last table has its labels
-    shuffled.""",
+    """Real tables of 3,000 rows, five seeds, FedSplitNN (8 epochs of batches of 128, `embedding =
+    0`), an attacker with 20 labelled rows. Attacks as written are the defaults. The last table has
+    its labels shuffled.""",
     """Values are AUC on training rows, means over seeds. Beside an attack that got other settings
     stands the one that was best **on the drawn worlds** at that protection. The *difference* is
     paired by seed, with a 95 % t interval. *Advantage* is over the strongest baseline, with the

@@ -112,6 +112,7 @@ INVERSION = Probe(
 
 SHARED: Mapping[str, Any] = {
     "hidden": [64], "cut": 32, "top": [], "lr": 0.003, "epochs": 60, "patience": 10,
+    "embedding": 0,
 }  # fmt: skip
 BETAS = (0.1, 1.0, 10.0)
 SCARF = {"scarf_epochs": 10}

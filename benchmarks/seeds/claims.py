@@ -93,10 +93,11 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 NETWORK: dict[str, Any] = {
     "hidden": [64], "cut": 32, "lr": 3e-3, "batch_size": 64, "epochs": 100, "patience": 20,
+    "embedding": 0,
 }  # fmt: skip
 HASHED: dict[str, Any] = {**NETWORK, "embedding_rows": 512, "embedding": 8}
 LENGTHS: dict[str, Any] = {
-    "hidden": [64], "cut": 32, "batch_size": 64, "patience": 0, "select": False,
+    "hidden": [64], "cut": 32, "batch_size": 64, "patience": 0, "select": False, "embedding": 0,
 }  # fmt: skip
 COUNTED: dict[str, Any] = {"labelled": 3000, "validation": 0.1, "test": 0.5, "scale": "rank"}
 SERVED: dict[str, Any] = {"aligned": 1200, "validation": 0.05, "test": 0.5, "scale": "rank"}

@@ -74,8 +74,10 @@ def page(found: pd.DataFrame, seeds: int) -> str:
                 "`python benchmarks/evidence_seeds.py`, from [seeds.csv](seeds.csv).",
                 RULE,
                 "Settings of each system were chosen by the mean of the main task on validation "
-                "rows; no test value was looked at for that. CAP is the mean over noise of 1, 5 "
-                "and 25 of main task x (1 - accuracy of model completion). Bytes are those of the "
+                "rows; no test value was looked at for that. A category has a vector by the number "
+                "of codes (`embedding = 0`) where a world names no width. CAP is the mean over "
+                "noise of 1, 5 and 25 of main task x (1 - accuracy of model completion). Bytes are "
+                "those of the "
                 f"shortest training that comes within {SHORT:g} of the best validation AUC of "
                 "FedSplitNN, over rates and epochs by seed, and are compared as ratios; a seed "
                 f"that never comes there counts with its longest training. {WIDENED}"

@@ -50,7 +50,7 @@ def test_stacked_tables_look_up_what_single_ones_do(most: int) -> None:
 def test_width_and_rows_reach_the_bottoms() -> None:
     stack = with_category(small_stack([0, 1]))
     for settings, shape in (
-        ({}, (2, 4, 3)), ({"embedding": 6}, (2, 4, 6)),
+        ({"embedding": 0}, (2, 4, 3)), ({}, (2, 4, 4)), ({"embedding": 6}, (2, 4, 6)),
         ({"embedding": 6, "embedding_rows": 3}, (2, 3, 6)),
     ):  # fmt: skip
         fed = federation(SplitNN(**SMALL, **settings), stack, [0, 1])  # type: ignore[arg-type]

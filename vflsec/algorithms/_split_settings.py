@@ -30,7 +30,7 @@ class SplitSettings(Algorithm):
             :func:`vflsec.nn.images.image_bottom`. The last two normalise over the batch, so dpsgd
             refuses them.
         encoder_depth: of ``wideresnet``: 6 n + 2 or 6 n + 4.
-        embedding: width of the vector of a categorical column.
+        embedding: width of the vector of a categorical column; 0 goes by the number of its codes.
         embedding_rows: most vectors of a categorical column, shared by a hash of its codes if it
             has more; 0 gives every code its own.
         embedding_l2: weight decay of those vectors on top of `weight_decay`.
@@ -56,7 +56,7 @@ class SplitSettings(Algorithm):
     dropout: check.BelowOne = 0.0
     encoder_kind: str = "mlp"
     encoder_depth: check.Count = 20
-    embedding: check.Count = 4
+    embedding: check.Whole = 4
     embedding_rows: check.Whole = 0
     embedding_l2: check.NonNegative = 0.0
     optimizer: Annotated[str, check.among("adam", "sgd", "adagrad")] = "adam"

@@ -51,7 +51,8 @@ class TabularInput(nn.Module):
     """Numeric columns as they are, each categorical one as a learned vector.
 
     Input (b, d) with categorical codes stored as floats; output (b, p) with
-    p = numeric columns + `width` * categorical columns.
+    p = numeric columns + sum of embedding widths. A `width` of 0 is min(16, ceil(sqrt(c)) + 1) for
+    c codes.
 
     With `rows`, a table of more codes than that has `rows` vectors, which its codes share by a
     fixed hash (row 0 is that of missing values alone).
@@ -65,8 +66,9 @@ class TabularInput(nn.Module):
         codes = [schema.cardinalities[i] for i in self.categorical]
         sizes = [min(c, rows) if rows else c for c in codes]
         self.hashed = [size < c for size, c in zip(sizes, codes, strict=True)]
-        self.tables = nn.ModuleList(nn.Embedding(c, width) for c in sizes)
-        self.out_features = len(self.numeric) + width * len(sizes)
+        widths = [width or min(16, math.ceil(math.sqrt(c)) + 1) for c in sizes]
+        self.tables = nn.ModuleList(nn.Embedding(c, w) for c, w in zip(sizes, widths, strict=True))
+        self.out_features = len(self.numeric) + sum(widths)
 
     def row(self, k: int, codes: Tensor) -> Tensor:
         """Which vector of the k-th table each code has."""

@@ -43,7 +43,7 @@ class LayerSpec(BaseModel):
     arguments: dict[str, int | float | bool | str | list[int | None] | None] = {}
     children: Annotated[dict[str, LayerSpec], Field(max_length=256)] = {}
     pooling: str = ""
-    width: Annotated[int, Field(ge=1, le=1024)] | None = None
+    width: Annotated[int, Field(ge=0, le=1024)] | None = None
     rows: Annotated[int, Field(ge=0)] = 0
 
     @model_serializer
@@ -306,8 +306,8 @@ def _build(spec: LayerSpec, schema: Schema, where: str, depth: int = 0) -> nn.Mo
     name = spec.layer
     if depth > 16:
         raise TraceError.at_most(f"{where}: depth", 16, depth)
-    if name == "TabularInput" and spec.width:
-        return TabularInput(schema, spec.width, spec.rows)
+    if name == "TabularInput":
+        return TabularInput(schema, spec.width or 0, spec.rows)
     if name in ("Sequential", "Towers"):
         made = OrderedDict(
             (k, _build(v, schema, where, depth + 1)) for k, v in spec.children.items()

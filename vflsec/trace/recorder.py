@@ -500,8 +500,7 @@ class Recording:
     def _describe(self, writer: Writer, *, whole: bool) -> None:
         """Add what this process has recorded to what others of the same run have."""
         info = writer.info()
-        schema = None if self.held.own is None else self.held.own[1]
-        models = info.moments[-1].models if self._model is None else self._model.saved(schema)
+        models = info.moments[-1].models if self._model is None else self._model.saved()
         moment = Moment(phase="train", messages=_EVERYTHING, facts=self.facts, models=models)
         there = {h.route: h.epochs for h in info.have}
         first = not there

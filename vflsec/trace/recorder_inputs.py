@@ -426,7 +426,7 @@ class OwnModel:
     def _place(self, part: str) -> Path:
         return self.folder / f"model-train-{self.party}-{part}.safetensors"
 
-    def saved(self, schema: Schema | None) -> list[ModelFile]:
+    def saved(self) -> list[ModelFile]:
         """Write the weights as they are now, and say which files there are."""
         write_weights(self._place("bottom"), self.module.state_dict())
         layers = describe_module(self.module)
