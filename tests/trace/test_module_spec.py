@@ -17,7 +17,8 @@ from trace_audits import audit, first_of_each, record
 from vflsec.core.view import Schema
 from vflsec.engine.trace_attacks import infer
 from vflsec.errors import ConfigError
-from vflsec.nn.module_spec import build_module, describe_module, unwrap
+from vflsec.nn.models import build_bottom
+from vflsec.nn.module_spec import LayerSpec, build_module, describe_module, unwrap
 from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 
@@ -115,6 +116,19 @@ def test_a_class_that_is_a_chain_of_layers_is_the_same_function(name: str) -> No
     x = torch.randn(7, *shape)
     assert torch.equal(built(x), module(x))
     assert set(built.state_dict()) == set(inner.state_dict())
+
+
+@pytest.mark.parametrize("width", [0, 4])
+@pytest.mark.parametrize("rows", [0, 5])
+def test_categories_are_embedded_as_they_were(width: int, rows: int) -> None:
+    schema = Schema(("a", "b", "c"), (40, 0, 3), (3,))
+    module = build_bottom(schema, (4,), 2, width=width, rows=rows)
+    layers = describe_module(module)
+    assert layers is not None
+    written = LayerSpec.model_validate_json(layers.model_dump_json())
+    built = build_module(written, module.state_dict(), schema, "it")
+    x = torch.stack([torch.arange(40.0), torch.randn(40), torch.arange(40.0) % 3], dim=1)
+    assert torch.equal(built(x), module(x))
 
 
 @pytest.mark.parametrize("make", [Residual, Branch, Twice, Doubled, Unused, lambda: nn.LSTM(6, 3)])

@@ -44,7 +44,7 @@ class LayerSpec(BaseModel):
     children: Annotated[dict[str, LayerSpec], Field(max_length=256)] = {}
     pooling: str = ""
     width: Annotated[int, Field(ge=0, le=1024)] | None = None
-    rows: Annotated[int, Field(ge=0)] = 0
+    rows: Annotated[int, Field(ge=2)] | None = None
 
     @model_serializer
     def _write_given(self) -> dict[str, object]:
@@ -256,7 +256,7 @@ def _describe(module: nn.Module) -> LayerSpec | None:
             return found
         return LayerSpec(layer=kind.__name__, children=children, pooling=module.pooling)
     if isinstance(module, TabularInput) and kind is TabularInput:
-        return LayerSpec(layer=kind.__name__, width=module.width, rows=module.rows)
+        return LayerSpec(layer=kind.__name__, width=module.width, rows=module.rows or None)
     if kind not in _ARGUMENTS:
         return None
     arguments = {a: getattr(module, a) for a in _ARGUMENTS[kind]}
@@ -307,7 +307,7 @@ def _build(spec: LayerSpec, schema: Schema, where: str, depth: int = 0) -> nn.Mo
     if depth > 16:
         raise TraceError.at_most(f"{where}: depth", 16, depth)
     if name == "TabularInput":
-        return TabularInput(schema, spec.width or 0, spec.rows)
+        return TabularInput(schema, spec.width or 0, spec.rows or 0)
     if name in ("Sequential", "Towers"):
         made = OrderedDict(
             (k, _build(v, schema, where, depth + 1)) for k, v in spec.children.items()
