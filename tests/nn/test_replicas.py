@@ -158,7 +158,7 @@ SCHEMA = Schema(("a", "b", "c"), (0, 4, 0), (3,))
 
 
 def test_tabular_input_embeds_categories() -> None:
-    modules, stack = build(lambda: build_bottom(SCHEMA, (5,), 2, width=4))
+    modules, stack = build(lambda: build_bottom(SCHEMA, (5,), 2, width=0))
     x = torch.tensor([[0.5, 2.0, -1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
     wide = x.expand(4, -1, -1)
     alone = torch.stack([m(x) for m in modules])

@@ -227,7 +227,7 @@ def _compute_kept(group: Group, given: Mapping[str, Any]) -> float:
     """Bytes of Views that ``--keep-views`` would keep of a group."""
     if group.role == "reference" or not group.main:
         return 0.0
-    width = given.get("embedding") or given.get("cut") or 0
+    width = given.get("cut") or 0
     size = 8 if group.cells[0].dtype == "float64" else 4
     numbers = _count_trained(group) * _count_labelled(group) * width * len(group.data.passive)
     one = _KEPT_TIMES * _KEPT_SHARE * size * numbers + _KEPT_BESIDE
@@ -308,7 +308,7 @@ def _compute_memory(groups: Sequence[Group]) -> int:
     largest = 0.0
     for g in groups:
         given = read_settings(g)
-        width = given.get("embedding") or given.get("cut") or 8
+        width = given.get("cut") or 8
         each = _COLUMNS + 2 * width * max(1, len(g.data.passive))
         size = 8 if g.cells[0].dtype == "float64" else 4
         stacked = min(32, len(g.cells))
