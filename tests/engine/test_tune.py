@@ -21,18 +21,13 @@ from vflsec.cli.main import main
 from vflsec.cli.tune import _format_command, _print_deployment
 from vflsec.engine import run as engine
 from vflsec.engine import tune_search as module
-from vflsec.engine.tune_advice import (
-    Remedy,
-    RemedyKind,
-    Surroundings,
-    list_acting,
-    list_doubts,
-    list_remedies,
-)
+from vflsec.engine.tune_advice import list_acting, list_doubts, list_remedies
 from vflsec.engine.tune_search import Deployment, Tuned, Unasked, tune
 from vflsec.errors import ConfigError
 from vflsec.plan.planner import make_plan
 from vflsec.plugins import registry
+from vflsec.report.steps import advise_defenses, find_missed
+from vflsec.report.tree import Step, StepKind
 from vflsec.trees.profiles import PROFILES
 
 
@@ -51,7 +46,8 @@ def faked(
     def audit(scenario: Any, folder: Path, seeds: Any = None, **_: Any) -> Any:
         grid = scenario.resolved()["defense"][0]["strength"]
         asked.append((folder, seeds, grid))
-        return type("A", (), {"results": [made(s, folder) for s in grid], **more})
+        about = {"summary": {}, "verdicts": (), **more}
+        return type("A", (), {"results": [made(s, folder) for s in grid], **about})
 
     patch.setattr(module, "run_audit", audit)
     for name in ("read_rows", "trials"):
@@ -96,77 +92,86 @@ def test_says_why_there_is_none() -> None:
 READS = {"a": {"gradient"}}
 
 
-def next_of(found: list[Trial], defense: str = "iso", **how: Any) -> list[Remedy]:
-    known = {"reads": READS, "acting": list_acting(), "accepts": lambda _: True}
-    around = Surroundings(**known | {k: v for k, v in how.items() if k != "seeds"})
-    seeds = how.get("seeds", 5)
-    return list(list_remedies(defense, found, 0.05, 0.03, seeds=seeds, rounds=4, around=around))
+def next_of(
+    found: list[Trial], defense: str = "iso", *, seeds: int = 5, reads: Any = READS,
+    accepts: Callable[[str], bool] = lambda _: True,
+) -> list[Step]:  # fmt: skip
+    def others(attack: str) -> list[Step]:
+        kinds = sorted(reads.get(attack, ()))
+        return advise_defenses([attack], kinds, list_acting(), [defense], accepts)
+
+    return list(list_remedies(defense, found, 0.05, 0.03, seeds=seeds, rounds=4, others=others))
 
 
-def advised(found: list[Trial], defense: str = "iso", **how: Any) -> dict[RemedyKind, list[str]]:
-    """Options by the kind of remedy, in the order in which they are advised."""
+def advised(found: list[Trial], defense: str = "iso", **how: Any) -> dict[StepKind, list[str]]:
+    """Options by the kind of step, in the order in which they are advised."""
     return {r.kind: list(r.options) for r in next_of(found, defense, **how)}
 
 
 def test_what_to_try_where_nothing_stops_the_leak() -> None:
     weak = advised([trial(0, 0.4, 0), trial(1, 0.3, 0.0), trial(8, 0.2, 0.005)])
-    others = weak.pop(RemedyKind.OTHER_DEFENSES)
-    assert weak.pop(RemedyKind.FIXED_DEFENSES) == []
+    others = weak.pop(StepKind.OTHER_DEFENSES)
+    assert weak.pop(StepKind.FIXED_DEFENSES) == []
     assert list(weak.items()) == [
-        (RemedyKind.STRONGER, ["--high", "80"]), (RemedyKind.LOOSER, ["--leak", "0.22"]),
+        (StepKind.STRONGER, ["--high", "80"]), (StepKind.LOOSER, ["--leak", "0.22"]),
     ]  # fmt: skip
     assert others[:4] == ["--defense", "compression", "--defense", "discrete"]
     assert others[::2] == ["--defense"] * 6
     assert "iso" not in others
     share = [trial(0, 0.4, 0), trial(0.1, 0.3, 0.0), trial(0.5, 0.2, 0.005)]
-    assert RemedyKind.STRONGER not in advised(share, "mixup")
+    assert StepKind.STRONGER not in advised(share, "mixup")
     flat = advised([trial(0, 0.4, 0), trial(1, 0.5, 0.1), trial(8, 0.6, 0.2)])
-    assert flat[RemedyKind.LOOSER] == []  # no strength is better than none
-    assert RemedyKind.STRONGER not in flat
+    assert flat[StepKind.LOOSER] == []  # no strength is better than none
+    assert StepKind.STRONGER not in flat
 
 
 def test_what_to_try_where_it_costs_too_much() -> None:
     dear = [trial(0, 0.4, 0), trial(1, 0.2, 0.001), trial(8, 0.0, 0.2), trial(64, 0.0, 0.3)]
     found = advised(dear)
-    assert next(iter(found)) == RemedyKind.BETWEEN
-    assert found[RemedyKind.BETWEEN] == ["--rounds", "7"]
-    assert RemedyKind.LOOSER in advised([dear[0], dear[1]])
-    assert RemedyKind.BETWEEN not in advised([*dear[:2], trial(4, 0.1, 0.1), *dear[2:]])
+    assert next(iter(found)) == StepKind.BETWEEN
+    assert found[StepKind.BETWEEN] == ["--rounds", "7"]
+    assert StepKind.LOOSER in advised([dear[0], dear[1]])
+    assert StepKind.BETWEEN not in advised([*dear[:2], trial(4, 0.1, 0.1), *dear[2:]])
     strong = advised([trial(0, 0.4, 0), trial(1, 0.0, 0.2), trial(8, 0.0, 0.3)])
-    assert next(iter(strong.items())) == (RemedyKind.WEAKER, ["--low", "0.1"])
+    assert next(iter(strong.items())) == (StepKind.WEAKER, ["--low", "0.1"])
 
 
 def test_what_to_try_where_only_the_bounds_are_beyond() -> None:
     """And not where the bound is that of an answer turned round: more seeds do not narrow that."""
     near = [trial(0, 0.4, 0), trial(8, 0.04, 0.02)]
-    assert next(iter(advised(near).items())) == (RemedyKind.MORE_SEEDS, ["--seeds", "10"])
-    assert advised(near, seeds=2)[RemedyKind.MORE_SEEDS] == ["--seeds", "5"]
+    assert next(iter(advised(near).items())) == (StepKind.MORE_SEEDS, ["--seeds", "10"])
+    assert advised(near, seeds=2)[StepKind.MORE_SEEDS] == ["--seeds", "5"]
     turned = [near[0], replace(near[1], turned=True)]
-    assert RemedyKind.MORE_SEEDS not in advised(turned)
+    assert StepKind.MORE_SEEDS not in advised(turned)
 
 
 def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> None:
     found = [trial(0, 0.4, 0), trial(8, 0.4, 0.0)]
     other = advised(found, "embedding_noise")
-    assert other[RemedyKind.OTHER_MESSAGES] == []
-    assert "iso" in other[RemedyKind.OTHER_DEFENSES]
+    assert "iso" in other[StepKind.OTHER_DEFENSES]
     alone = advised(found, "embedding_noise", reads={"a": {"embedding"}})
-    assert {*alone[RemedyKind.OTHER_DEFENSES]} - {"--defense"} == {"dcor", "mid", "mixup"}
-    assert RemedyKind.NO_OTHER_DEFENSE not in alone
+    assert {*alone[StepKind.OTHER_DEFENSES]} - {"--defense"} == {"dcor", "mid", "mixup"}
+    assert StepKind.NO_OTHER_DEFENSE not in alone
     every = next_of(found, "embedding_noise", reads={"a": {"embedding"}})
-    (fixed,) = (r for r in every if r.kind == RemedyKind.FIXED_DEFENSES)
-    assert fixed.other == ("show", "he_embedding")
+    (fixed,) = (r for r in every if r.kind == StepKind.FIXED_DEFENSES)
+    assert fixed.command == "vflsec show he_embedding"
     none = next_of(found, "embedding_noise", reads={"a": {"match"}})[-1]
-    assert (none.kind, none.other) == (RemedyKind.NO_OTHER_DEFENSE, ("list", "defenses"))
-    about = {kind for kind in RemedyKind if "other" in kind or "fixed" in kind}
-    assert not about & {*advised(found, reads={})}
-    assert about & {*advised(found, accepts=lambda _: False)} == {RemedyKind.NO_OTHER_DEFENSE}
+    assert (none.kind, none.command) == (StepKind.NO_OTHER_DEFENSE, "vflsec list defenses")
+    about = {kind for kind in StepKind if "other" in kind or "fixed" in kind}
+    for how in ({"reads": {}}, {"accepts": lambda _: False}):
+        assert about & {*advised(found, **how)} == {StepKind.NO_OTHER_DEFENSE}
+    acting, tried = list_acting(), ["iso", "embedding_noise", "dpsgd"]
+    assert find_missed(tried, ["gradient"], acting) == ["embedding_noise"]
+    assert find_missed(tried, ["embedding"], acting) == ["iso"]
+    assert find_missed(tried, ["gradient", "embedding"], acting) == []
+    assert find_missed(tried, [], acting) == []
 
 
 def judged(
     high: float, value: float = 0.0, *, metric: str = "exposed", limit: float = 0.01, **more: Any
 ) -> Verdict:
     verdict, rule = ("PASS", Rule.WITHIN) if high <= limit else ("INCONCLUSIVE", Rule.UNDECIDED)
+    more.setdefault("more_seeds", None if high <= limit else 3)
     about: dict[str, Any] = {"metric": metric} if metric in TASK else {"of": metric}
     made = Verdict(gate=Gate(max=limit, name="g", **about), verdict=verdict, rule=rule,
                    value=value, high=high, threshold=limit)  # fmt: skip
@@ -189,17 +194,16 @@ def test_exposed_people_are_compared_by_what_is_beyond_each_limit() -> None:
              replace(trial(8, 0.01, 0), gates=(near,))]  # fmt: skip
     assert [t.exposing and t.exposing.attack for t in found] == [None, "b", "c"]
     assert "Strength 8 " in module._choose(found, 0.05, 0.03)[1]
-    assert advised(found)[RemedyKind.STRONGER] == ["--high", "80"]  # its average is not lower
+    assert advised(found)[StepKind.STRONGER] == ["--high", "80"]  # its average is not lower
     reads = {"a": {"gradient"}, "b": {"gradient"}, "c": {"embedding"}}
-    way = advised(found, "iso", reads=reads)
-    assert way[RemedyKind.OTHER_MESSAGES] == []  # those that c reads
-    assert RemedyKind.OTHER_MESSAGES not in advised(found, "embedding_noise", reads=reads)
+    way = advised(found, "iso", reads=reads)[StepKind.OTHER_DEFENSES]
+    assert {*way} - {"--defense"} == {"embedding_noise", "dcor", "mid", "mixup"}  # of what c reads
     worse = [*found[:1], found[2], replace(found[1], strength=9)]
-    assert RemedyKind.STRONGER not in advised(worse)
-    assert RemedyKind.LOOSER not in advised([replace(found[2], leak_high=0.2)])  # people, too
+    assert StepKind.STRONGER not in advised(worse)
+    assert StepKind.LOOSER not in advised([replace(found[2], leak_high=0.2)])  # people, too
     seeds = advised([*found[:2], replace(found[2], gates=(replace(near, value=0.1),))])
-    assert RemedyKind.MORE_SEEDS in seeds  # the mean is within, so that strength is not missing
-    assert not {RemedyKind.STRONGER, RemedyKind.LOOSER} & {*seeds}
+    assert StepKind.MORE_SEEDS in seeds  # the mean is within, so that strength is not missing
+    assert not {StepKind.STRONGER, StepKind.LOOSER} & {*seeds}
 
 
 def test_where_the_bound_at_the_strongest_is_wide_weaker_ones_are_tried_all_the_same(
@@ -221,30 +225,36 @@ def test_a_gate_on_the_undefended_system_exposes_nobody_at_a_strength() -> None:
     assert module._choose(found, 0.05, 0.03)[0] == 5
 
 
-def test_more_seeds_are_not_advised_where_a_gate_fails() -> None:
-    def doubts(*gates: Verdict, **how: Any) -> dict[RemedyKind, str]:
-        fresh = replace(trial(5, 0.0, 0), gates=gates)
-        made = list_doubts(fresh, 0.05, {}, seeds=5, confirmed=False, **how)
+def test_more_seeds_are_not_advised_where_a_gate_fails_or_seeds_do_not_decide() -> None:
+    def doubts(*gates: Verdict, high: float = 0.0, **how: Any) -> dict[StepKind, str]:
+        fresh = replace(trial(5, 0.0, 0), gates=gates, drop_high=high)
+        made = list_doubts(fresh, 0.05, 0.03, {}, seeds=5, **how)
         return {r.kind: r.text for r in made}
 
+    assert [*doubts(judged(0.0))] == []
+    assert [*doubts(judged(0.0), high=0.04)] == [StepKind.MORE_SEEDS]
+    for rule in (Rule.NO_ROOM, Rule.FAILED_RUNS, Rule.REVERSED_RANKING, Rule.UNDECIDED):
+        stuck = replace(judged(0.2), more_seeds=None, rule=rule)
+        assert [*doubts(judged(0.2), stuck)] == [StepKind.OPEN]
+
     fails = judged(0.2, 0.1, metric="", verdict="FAIL", rule=Rule.EXCEEDED)
-    assert [*doubts(judged(0.2))] == [RemedyKind.MORE_SEEDS]
+    assert [*doubts(judged(0.2, metric=""))] == [StepKind.MORE_SEEDS]
     one = doubts(judged(0.2), fails)
-    assert [*one] == [RemedyKind.GATE_FAILS]
-    text = one[RemedyKind.GATE_FAILS]
+    assert [*one] == [StepKind.GATE_FAILS]
+    text = one[StepKind.GATE_FAILS]
     assert [s in text for s in ("--leak", "--drop", "--target")] == [True, False, False]
     text = doubts(fails, replace(fails, gate=Gate(metric="utility", min=0.9)), target="label")[
-        RemedyKind.GATE_FAILS
+        StepKind.GATE_FAILS
     ]
     assert [s in text for s in ("--leak", "--drop", "--target")] == [True, True, True]
-    text = doubts(replace(fails, strength=0.0))[RemedyKind.GATE_FAILS]
+    text = doubts(replace(fails, strength=0.0))[StepKind.GATE_FAILS]
     assert [s in text for s in ("--leak", "--drop", "--target")] == [False] * 3
 
 
 def test_the_attack_to_look_up_is_that_of_the_place() -> None:
     silent = {"on my data, norm (bank)": "tail_score(of=a b)"}
-    (remedy,) = list_doubts(None, 0.05, silent, seeds=5, confirmed=None)
-    assert remedy.other == ("show", "tail_score")
+    (step,) = list_doubts(None, 0.05, 0.03, silent, seeds=5)
+    assert (step.kind, step.command) == (StepKind.NOT_VALIDATED, "vflsec show tail_score")
 
 
 def test_lines_to_paste_are_toml(capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,10 +277,10 @@ def test_exposed_people_are_searched_for_too() -> None:
     assert [t.meets(0.05) for t in found] == [False, False, False, True]
     assert module._choose(found, 0.05, 0.03)[0] == 8
     assert module._choose(found[:3], 0.05, 0.03)[0] is None
-    assert RemedyKind.LOOSER not in advised(found[:3])  # a larger --leak would not help
-    assert advised(found[:3])[RemedyKind.MORE_SEEDS] == ["--seeds", "10"]  # the means are within
+    assert StepKind.LOOSER not in advised(found[:3])  # a larger --leak would not help
+    assert advised(found[:3])[StepKind.MORE_SEEDS] == ["--seeds", "10"]  # the means are within
     many = [*found[:2], replace(found[2], gates=(judged(0.03, 0.02),))]
-    assert RemedyKind.MORE_SEEDS not in advised([many[0], many[2]])
+    assert StepKind.MORE_SEEDS not in advised([many[0], many[2]])
     utility = replace(trial(8, 0.0, 0), gates=(judged(0.3, metric="utility_drop"),))
     assert utility.meets(0.05)  # --leak and --drop say how much of the others is accepted
 
@@ -372,7 +382,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
         ("", Rule.WITHIN), ("utility", Rule.EXCEEDED),
     ]  # fmt: skip
     assert (found.strength, found.confirmed, found.deploy) == (1, False, None)
-    assert [r.kind for r in found.next] == [RemedyKind.GATE_FAILS]
+    assert [r.kind for r in found.next] == [StepKind.GATE_FAILS]
     none = Planted(dict.fromkeys(leaks, 0.0))
     monkeypatch.setattr(engine, "default_backend", none.backend)
     path.write_text(SCENARIO + asked[2] + gate(metric="utility", min=0.85, strength=5))
@@ -407,13 +417,13 @@ def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
     assert every.fresh.leak_high < 0.1
     (judged,) = every.fresh.gates
     assert (judged.rule, judged.attack) == (Rule.EXCEEDED, "embedding_inversion")
-    assert [r.kind for r in every.next] == [RemedyKind.GATE_FAILS]
+    assert [r.kind for r in every.next] == [StepKind.GATE_FAILS]
     dead = Planted(leaks | {"embedding_inversion": 0.0}, dict.fromkeys(leaks, 0.0))
     monkeypatch.setattr(engine, "default_backend", dead.backend)
     none = tune(path, "iso", out=tmp_path / "dead", target="label", **how | {"confirm": True})
     assert none.fresh is not None
     assert [g.rule for g in none.fresh.gates] == [Rule.NOT_VALIDATED]
-    assert ("show", "embedding_inversion") in [r.other for r in none.next]
+    assert "vflsec show embedding_inversion" in [r.command for r in none.next]
     again = pd.read_parquet(tmp_path / "gate" / "results.parquet")
     assert set(again.target) - {""} == {"label"}
     with pytest.raises(ConfigError, match="tune: target must be one of '\\*', 'feature', 'label'"):
@@ -437,10 +447,11 @@ def test_the_command_says_what_to_try_next(
     again = ["vflsec", *words[:2]]
     given = ["--rounds", "0", "--out", str(tmp_path / "out")]
     assert len([line for line in lines if line.startswith("  Next: ")]) > 1
-    assert commands[-1][:7] == [*again, *given]  # strengths of others have another meaning
-    assert commands[-1][7:9] == ["--defense", "compression"]
-    assert commands[-1][7::2] == ["--defense"] * 6
-    more = Remedy(RemedyKind.MORE_SEEDS, "", ("--seeds", "10"))
+    other = next(c for c in commands if c.count("--defense") > 1)
+    assert other[:7] == [*again, *given]  # strengths of others have another meaning
+    assert other[7:9] == ["--defense", "compression"]
+    assert other[7::2] == ["--defense"] * 6
+    more = Step(StepKind.MORE_SEEDS, "", options=("--seeds", "10"))
     known = {"--low": "1", "--seeds": "5", "--no-confirm": ""}
     again = "vflsec tune a.toml --defense iso --low 1 --no-confirm --seeds 10"
     assert _format_command("iso", "a.toml", known, more) == again
@@ -509,7 +520,7 @@ def test_the_choice_is_judged_on_seeds_that_had_no_part_in_it(
     assert found.fresh is not None
     assert found.fresh.strength == found.strength
     assert found.reason.endswith("confirmed." if holds else "not confirmed.")
-    kinds = [] if holds else [(RemedyKind.MORE_SEEDS, ("--seeds", str(2 * len(fresh))))]
+    kinds = [] if holds else [(StepKind.MORE_SEEDS, ("--seeds", str(2 * len(fresh))))]
     assert [(r.kind, r.options) for r in found.next] == kinds
     assert bool(found.deploy) is holds  # it was to be written in, confirmed or not
 
@@ -649,7 +660,8 @@ def test_a_leak_is_planted_where_every_gate_is_at_a_strength(
     def audit(scenario: Any, folder: Path, **_: Any) -> Any:
         roles = {g.role for g in make_plan(scenario, load=source).groups}
         seen.append((folder, len(scenario.root.gate), "control" in roles))
-        return type("A", (), {"results": [trial(s, 0.0, 0.0) for s in (0, 1, 8)]})
+        found = [trial(s, 0.0, 0.0) for s in (0, 1, 8)]
+        return type("A", (), {"results": found, "summary": {}, "verdicts": ()})
 
     faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0))
     monkeypatch.setattr(module, "run_audit", audit)

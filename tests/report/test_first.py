@@ -40,6 +40,7 @@ from vflsec.report.console import WIDTH
 from vflsec.report.exports import load_summary
 from vflsec.report.first_screen import _how_much as how_much
 from vflsec.report.taxonomies import FAMILIES, group_members
+from vflsec.report.tree import StepKind
 
 ALL = len(FAMILIES)
 
@@ -109,12 +110,14 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     assert drop == pytest.approx(0.02, abs=0.005)
     assert line.startswith(f"Iso 5 passes both gates and costs {drop:.3f} [")
     step = advice.next_steps(summary)[0]
-    assert step.text.startswith("On breast_cancer use iso 5 with splitnn")
+    assert step.kind is StepKind.USE_POINT
+    assert "use iso 5 with splitnn" in step.text
     assert run(step.command) == 0
     bare = copy.deepcopy(summary)
     for row in bare["grid"]:
         row |= {"passed": row["gates"] - bool(row["strength"]), "cheapest": not row["strength"]}
-    assert "every gate passes at iso 0:" in advice.next_steps(bare)[0].text
+    words = advice.next_steps(bare)[0].command.split()
+    assert words[words.index("--strength") + 1] == "0"
     floor = Gate(min=-0.5, of="accuracy")
     assert _limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
     none = copy.deepcopy(summary)
@@ -122,7 +125,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
         row |= {"passed": 0, "cheapest": False}
     assert "(iso 0, iso 5)" in first_screen.describe_cheapest(none, "breast_cancer")[0]
     step = advice.next_steps(none)[0]
-    assert "no tested strength passes" in step.text
+    assert step.kind is StepKind.STRONGER
     assert step.command.startswith("vflsec tune ")
     assert step.command.endswith("--defense iso --high 100 --leak=0.1 --drop=0.1")
     for verdict in none["gates"]:
@@ -232,16 +235,15 @@ def test_every_command_works_when_pasted(
         v |= {"verdict": "INCONCLUSIVE", "more_seeds": 3, "rule": "undecided"}
     open_["alive"]["norm"]["alive"] = False
     assert "--until-decided" in advice.next_steps(open_)[0].command  # not what keeps a gate open
-    open_["gates"][0]["dead"] = [open_["alive"]["norm"]["place"]]
+    open_["gates"][0] |= {"dead": [open_["alive"]["norm"]["place"]], "rule": "not_validated",
+                          "more_seeds": None}  # fmt: skip
     steps = advice.next_steps(open_)
     assert run(steps[0].command) == 0  # vflsec show norm
-    assert "Not validated: norm" in steps[0].text
+    assert steps[0].kind is StepKind.NOT_VALIDATED
     assert steps[1].command.endswith("--until-decided 10")
     for v in open_["gates"]:
-        v |= {"more_seeds": None, "stuck": True, "dead": []}
-    assert advice.next_steps(open_)[0].text.startswith(
-        "Seeds do not decide 'advantage of any attack"
-    )
+        v |= {"more_seeds": None, "stuck": True, "dead": [], "rule": "undecided"}
+    assert advice.next_steps(open_)[0].kind is StepKind.STUCK
     assert run(advice.next_steps(open_)[0].command) == 0  # vflsec show attack
 
 
@@ -301,7 +303,7 @@ def test_a_pass_with_a_warning_says_so_everywhere(
         "But a leak above the limit could be missed."
     )
     step = advice.next_steps(found)[0]
-    assert step.text.startswith("A leak may be undetected.")
+    assert step.kind is StepKind.UNDETECTED
     scenario = str(folder.parent / "case.toml")
     words = ["vflsec", "audit", scenario, "--out", str(folder), "--seeds", "14"]
     assert step.command == shlex.join(words)

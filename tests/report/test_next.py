@@ -15,16 +15,19 @@ from first_screens import LIMIT, NONE
 from generated import make_point, make_summary
 from printed import next_steps
 
-from vflsec.audit.gate import Gate, Rule
+from vflsec.audit.gate import INCONCLUSIVE, Gate, Rule
 from vflsec.audit.record import Acting, Command
 from vflsec.audit.rounding import show_exact
+from vflsec.audit.strength_grid import GridRow
 from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import find_runnable
 from vflsec.plan.planner import make_plan
 from vflsec.report import advice, coverage
 from vflsec.report.first_screen import describe_scope
+from vflsec.report.steps import find_step
 from vflsec.report.summary import Summary, read_summary
+from vflsec.report.tree import StepKind
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
 
@@ -60,7 +63,10 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
     assert "--leak=0.1234567 --drop=0.0654321" in sought
     idle = {"kind": "defense_idle", "place": {"dataset": "breast_cancer", "defense": "iso"}}
     none["findings"].append(idle)  # which no strength of it changes
-    assert next_steps(none)[0].command == "vflsec list defenses"
+    other = next_steps(none)[0]
+    assert other.kind is StepKind.OTHER_DEFENSES
+    assert "--defense iso" not in other.command
+    assert "--leak=0.1234567 --drop=0.0654321" in other.command
     capsys.readouterr()
     where = ["gate", str(found.folder), "--max", "0.1", "--defense", "iso", "--strength"]
     assert main.main([*where, "0.333333"]) == 2
@@ -74,7 +80,7 @@ def test_a_failing_attack_has_a_step(tmp_path: Path) -> None:
     found = audited(tmp_path, Planted(SEALED, SEALED, fails=("norm",)), gate(max=0.2))
     assert {v["verdict"] for v in found.summary["gates"]} == {"INCONCLUSIVE"}
     step = next_steps(found.summary)[0]
-    assert {v["rule"] for v in found.summary["gates"]} == {"failed_runs"}
+    assert {v["rule"] for v in found.summary["gates"]} == {step.kind} == {"failed_runs"}
     assert "5 seeds of norm failed (it broke)" in step.text
     assert shlex.split(step.command)[:2] == ["vflsec", "audit"]
 
@@ -87,7 +93,7 @@ def test_a_ranking_in_reverse_has_a_step(tmp_path: Path) -> None:
     (verdict,) = found.summary["gates"]
     assert (verdict["verdict"], verdict["rule"]) == ("INCONCLUSIVE", "reversed_ranking")
     step = next_steps(found.summary)[0]
-    assert step.text.startswith("norm leaks at iso 5 with labels flipped")
+    assert step.kind is StepKind.REVERSED_RANKING
     words = shlex.split(step.command)
     assert words[:2] == ["vflsec", "tune"]
     assert words[words.index("--high") + 1] == "100"
@@ -110,8 +116,8 @@ def test_seeds_are_not_advised_as_if_they_passed_a_gate_that_is_stuck() -> None:
     stuck = [replace(v, stuck=True, more_seeds=None, rule=Rule.UNDECIDED, label=x) for x in "ab"]
     both = (replace(v, more_seeds=150, stuck=False, label="c"), *stuck)
     steps = advice.next_steps(replace(found, gates=both))
-    assert "'a', 'b'" in steps[0].text
-    assert "'c'" not in steps[0].text
+    assert [s.kind for s in steps[:2]] == [StepKind.STUCK, StepKind.MORE_SEEDS]
+    assert [f"'{x}'" in steps[0].text for x in "abc"] == [True, True, False]
     assert "--until-decided" in steps[1].command
     (alone, *_) = advice.next_steps(replace(found, gates=both[:1]))
     assert len(alone.text) < len(steps[1].text)
@@ -162,12 +168,35 @@ def test_a_limit_on_exposed_people_is_no_limit_of_averages(tmp_path: Path) -> No
     assert "--leak=0.2" in shlex.split(people.command)
 
 
-def test_whatever_keeps_a_gate_open_has_a_step(tmp_path: Path) -> None:
-    found = audited(tmp_path, Planted(SEALED, SEALED), gate(max=0.2)).summary
-    for v in found["gates"]:
-        v |= {"verdict": "INCONCLUSIVE", "more_seeds": None, "dead": (), "stuck": False,
-              "rule": "underpowered", "reason": "Too little to pass on: x."}  # fmt: skip
-    assert next_steps(found)[0].text.endswith("open: Too little to pass on: x.")
+@pytest.mark.parametrize("rule", [r for r in Rule if r.verdict == INCONCLUSIVE])
+@pytest.mark.parametrize("stuck", [True, False])
+def test_whatever_keeps_a_gate_open_has_a_step(rule: Rule, stuck: bool) -> None:
+    """It had none where another gate was open for a reason of its own."""
+    found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
+    (v,) = found.gates
+    open_ = replace(v, rule=rule, stuck=stuck, more_seeds=None, label="a")
+    asked = (replace(v, more_seeds=3, stuck=False, label="b"), open_)
+    steps = advice.next_steps(replace(found, gates=asked))
+    kinds = [find_step(v) for v in asked]
+    assert kinds[0] is StepKind.MORE_SEEDS is not kinds[1]
+    assert {*kinds} <= {s.kind for s in steps}
+
+
+@pytest.mark.parametrize(("swept", "kind"), [
+    ("iso", StepKind.STRONGER), ("embedding_noise", StepKind.OTHER_DEFENSES),
+    ("unknown", StepKind.STRONGER),
+])  # fmt: skip
+def test_no_search_is_advised_of_what_acts_on_other_messages(swept: str, kind: StepKind) -> None:
+    """Embeddings were to be noised more and more against an attack that reads gradients."""
+    acting = {"gradient": Acting(("iso",)), "embedding": Acting(("embedding_noise",))}
+    at = replace(NONE, defense=swept, strength=5.0)
+    found = make_summary([make_point(at, "norm", "label", 0.3)], [LIMIT], acting=acting)
+    rows = (GridRow(at.dataset, at.algorithm, swept, 5.0, gates=1, passed=0),)
+    step = advice.next_steps(replace(found, grid=rows))[0]
+    words = step.command.split()
+    assert step.kind is kind
+    other = "iso" if kind is StepKind.OTHER_DEFENSES else swept
+    assert words[words.index("--defense") + 1] == other
 
 
 def test_only_an_attack_that_could_run_is_named(tmp_path: Path) -> None:
@@ -211,7 +240,7 @@ def test_after_recordings_that_fail_the_defenses_of_what_is_read_are_named() -> 
     found = make_summary(points, [LIMIT], **recorded)
     step = advice.next_steps(found)[0]
     assert [n in step.text for n in ("n1", "n2", "n3", "n4")] == [True, True, True, False]
-    assert step.command == ""
+    assert (step.kind, step.command) == (StepKind.OTHER_DEFENSES, "")
     ungated = make_summary(points, [Gate(max=0.1, target="feature")], **recorded)
     assert not [
         s.command for s in advice.next_steps(ungated) if s.command.startswith("vflsec tune")

@@ -9,6 +9,8 @@ import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import above_appendix, advice, answers, claims, first_screen
 
+from vflsec.report.tree import StepKind
+
 
 def test_what_leaks_in_reverse_is_not_said_to_leak_nothing(tmp_path: Path) -> None:
     """Labels ranked at an AUC of 0.1 were "no leak" on the first screen and on the page to sign."""
@@ -50,10 +52,10 @@ def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
     leaky = audited(tmp_path / "leaky", Planted(LEAKY), gates).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in leaky["grid"]] == [(5.0, 2, holds)]
     assert not any(r["cheapest"] for r in leaky["grid"])
-    assert "no tested strength passes every gate" in advice.next_steps(leaky)[0].text
+    assert advice.next_steps(leaky)[0].kind is StepKind.STRONGER
     sealed = audited(tmp_path / "sealed", Planted(LEAKY, SEALED), gates).summary
     (line, *_) = first_screen.describe_cheapest(sealed, "breast_cancer")
     assert ("passes both gates and costs 0.020" in line) == holds
-    assert "use iso 5" not in advice.next_steps(sealed)[0].text
+    assert advice.next_steps(sealed)[0].kind is not StepKind.USE_POINT
     alone = audited(tmp_path / "alone", Planted(LEAKY, SEALED), gate(**apart)).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in alone["grid"]] == [(0.0, 1, holds)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,8 +22,8 @@ from vflsec.cli.arguments import (
 from vflsec.cli.output import console_for, print_json, say
 
 if TYPE_CHECKING:
-    from vflsec.engine.tune_advice import Remedy
     from vflsec.engine.tune_search import Deployment, Tuned
+    from vflsec.report.tree import Step
 
 
 def tune(
@@ -67,6 +68,7 @@ def tune(
         "--seeds": (seeds, None), "--device": (device, "auto"),
     }  # fmt: skip
     words = {k: _word(value) for k, (value, usual) in given.items() if value != usual}
+    words |= {} if confirm else {"--no-confirm": ""}
     base = out if out is not None else Path("out") / "tune"
     found = []
     for name in defense:
@@ -75,9 +77,10 @@ def tune(
             confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
             progress=progress,
         )  # fmt: skip
-        found.append(f)
+        steps = (replace(s, command=_format_command(name, scenario, words, s)) for s in f.next)
+        found.append(f := replace(f, next=tuple(steps)))
         if format_ is not Format.json:  # at once, for the next may be refused
-            _print_found(f, scenario, words if confirm else {**words, "--no-confirm": ""})
+            _print_found(f)
             say(f"  Results: {base / name}")
     front = pareto([t for f in found for t in f.trials])
     if format_ is Format.json:
@@ -97,7 +100,7 @@ def _word(value: object) -> str:
     return show_exact(value) if isinstance(value, float) else str(value)
 
 
-def _print_found(found: Tuned, scenario: str, given: Mapping[str, str]) -> None:
+def _print_found(found: Tuned) -> None:
     """What a search found, the gates that do not pass, and what to do next."""
     from vflsec.audit.rounding import show_exact
 
@@ -110,10 +113,10 @@ def _print_found(found: Tuned, scenario: str, given: Mapping[str, str]) -> None:
         say(f"  The search leaves out {', '.join(found.without)}, which the scenario has.")
     for label, why in found.unasked.items():
         say(f"  Not judged here: {label} ({why.words}).")
-    for remedy in found.next:
-        say(f"  Next: {remedy.text}")
-        if remedy.options or remedy.other:
-            say(f"    {_format_command(found.defense, scenario, given, remedy)}")
+    for step in found.next:
+        say(f"  Next: {step.text}")
+        if step.command:
+            say(f"    {step.command}")
     if found.deploy:
         _print_deployment(found.deploy)
 
@@ -131,15 +134,13 @@ def _print_deployment(to: Deployment) -> None:
     say(f"    strength = {value}" if own else f"    # strength: one of {to.swept}, which is swept")
 
 
-def _format_command(defense: str, scenario: str, given: Mapping[str, str], remedy: Remedy) -> str:
-    """The command of a remedy: that which was given, with other options."""
-    if remedy.other:
-        return shlex.join(["vflsec", *remedy.other])
-    kept = {"--defense": defense, **given}
-    gone = {*remedy.options[::2]}
+def _format_command(defense: str, scenario: str, given: Mapping[str, str], step: Step) -> str:
+    """The command of a step: its own, or that which was given, with other options."""
+    if not step.options:
+        return step.command
+    gone = {*step.options[::2]}
     if "--defense" in gone:
         gone |= {"--low", "--high"}  # strengths of another defense mean something else
-    for option in gone:
-        kept.pop(option, None)
+    kept = {k: value for k, value in {"--defense": defense, **given}.items() if k not in gone}
     words = [word for pair in kept.items() for word in pair if word]
-    return shlex.join(["vflsec", "tune", scenario, *words, *remedy.options])
+    return shlex.join(["vflsec", "tune", scenario, *words, *step.options])

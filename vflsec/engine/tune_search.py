@@ -26,24 +26,21 @@ from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.result_row import read_rows
 from vflsec.audit.rounding import show, show_exact
+from vflsec.audit.validated import Validation
 from vflsec.config.components import flat_params
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.config.sections import Gate as GateSection
 from vflsec.core import check
-from vflsec.core.algorithm import Algorithm
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.run import run_audit
-from vflsec.engine.tune_advice import (
-    Remedy,
-    Surroundings,
-    list_acting,
-    list_doubts,
-    list_remedies,
-)
+from vflsec.engine.tune_advice import list_acting, list_doubts, list_remedies
 from vflsec.epsilon.claimed_vs_measured import pair_claims
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins import registry
+from vflsec.report.steps import advise_defenses
+from vflsec.report.summary import Summary, read_summary
 from vflsec.report.taxonomies import list_read
+from vflsec.report.tree import Step
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Params
 
@@ -100,7 +97,7 @@ class Tuned:
     trials: tuple[Trial, ...]
     fresh: Trial | None = None
     confirmed: bool | None = None
-    next: tuple[Remedy, ...] = ()
+    next: tuple[Step, ...] = ()
     deploy: Deployment | None = None
     silent: tuple[str, ...] = ()
     unasked: Mapping[str, Unasked] = field(default_factory=dict)
@@ -166,10 +163,11 @@ def tune(
     about: dict[str, Any] = {"unasked": search.unasked, "without": search.others}
     unproven, silent = search.silent, tuple(search.silent)
     if strength is None:
-        around = Surroundings(search.reads, list_acting(search.systems), search.accepts)
-        more = list_remedies(name, found, leak, drop, seeds=count, rounds=rounds, around=around)
+        more = list_remedies(
+            name, found, leak, drop, seeds=count, rounds=rounds, others=search.list_others
+        )
         return Tuned(name, None, reason, found, next=more, **about)
-    reason += _qualify(tried[strength], found, leak, search.silent)
+    reason += _qualify(tried[strength], found, leak)
     fresh, met = None, None
     if confirm:
         new = _fresh(how.get("seeds"), loaded.root.audit.seeds)
@@ -179,15 +177,13 @@ def tune(
         reason += f" without {' and '.join(search.others)}." if search.others else "."
         if any(g.rule is Rule.NOT_VALIDATED for g in fresh.gates):
             unproven = search.silent | unproven
-    attacks = {k: a["place"]["attack"] for k, a in unproven.items()}
-    doubts = list_doubts(fresh, leak, attacks, seeds=count, confirmed=met, target=target)
+    attacks = {f"{k} ({a.text})": a.place.attack for k, a in unproven.items()}
+    doubts = list_doubts(fresh, leak, drop, attacks, seeds=count, target=target)
     deploy = _deploy(name, strength, search.others) if strength and met is not False else None
     return Tuned(name, strength, reason, found, fresh, met, doubts, deploy, silent, **about)
 
 
-def _qualify(
-    chosen: Trial, found: Sequence[Trial], leak: float, silent: Mapping[str, Mapping[str, Any]]
-) -> str:
+def _qualify(chosen: Trial, found: Sequence[Trial], leak: float) -> str:
     """What has to be known beside a choice."""
     said = _not_safer(chosen.strength, found, leak) + chosen.epsilons()
     if chosen.claimed is not None:  # Papernot and Steinke 2022
@@ -195,9 +191,7 @@ def _qualify(
             " That epsilon is of one training; it does not cover choosing among "
             f"{len(found)} strengths."
         )
-    return said + "".join(
-        f" {name} is not validated here ({a['evidence']})." for name, a in silent.items()
-    )
+    return said
 
 
 def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float) -> str:
@@ -254,7 +248,7 @@ class _Search:
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
         self.target = target
         self.tried: dict[float, Trial] = {}
-        self.silent: dict[str, Mapping[str, Any]] = {}
+        self.silent: dict[str, Validation] = {}
         self.reads: dict[str, set[str]] = {}
         self.whole: bool = getattr(registry.defenses.get(str(section["name"])), "whole", False)
         others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
@@ -283,14 +277,13 @@ class _Search:
         scenario = load_scenario(self.loaded, overrides, components=False)
         how = {**self.how, **how}
         audit = run_audit(scenario, where, progress=self.progress(), **how)
-        summary, verdicts = getattr(audit, "summary", {}), getattr(audit, "verdicts", ())
-        of = summary.get("attacks", {}).values()
-        self.reads |= {spec["label"]: list_read(spec["needs"]) for spec in of}
-        self.silent = {k: a for k, a in summary.get("alive", {}).items() if not a["alive"]}
+        summary, verdicts = read_summary(audit.summary), audit.verdicts
+        self.reads |= {a.label: list_read(a.needs) for a in summary.attacks.values()}
+        self.silent = {k: a for k, a in summary.alive.items() if not a.validated}
         both = _claims(summary)
         both |= {s: pair for (_, s), pair in pair_claims(verdicts).items()}
         made = {}
-        others = {a["label"] for a in of if self.target not in ("*", a["target"])}
+        others = {a.label for a in summary.attacks.values() if self.target not in ("*", a.target)}
         for t in trials(r for r in read_rows(audit.results) if r.attack not in others):
             claimed, measured = both.get(t.strength, (None, None))
             gates = _judged(verdicts, t.strength)
@@ -307,11 +300,12 @@ class _Search:
                 asked.append(told | {"defense": UNDEFENDED if bare else "*"})
         return asked
 
-    @property
-    def systems(self) -> list[Algorithm]:
-        """The scenario's algorithms."""
+    def list_others(self, attack: str) -> list[Step]:
+        """What else acts on the messages that an attack reads, and the planner takes."""
         sections = self.loaded.root.algorithm
-        return [registry.algorithms.create(a.name, flat_params(a)) for a in sections]
+        systems = [registry.algorithms.create(a.name, flat_params(a)) for a in sections]
+        kinds, tried = sorted(self.reads.get(attack, ())), (str(self.section["name"]),)
+        return advise_defenses([attack], kinds, list_acting(systems), tried, self.accepts)
 
     def accepts(self, defense: str) -> bool:
         """Whether the planner takes another defense in the place of the one that is searched."""
@@ -353,15 +347,13 @@ class _Search:
         return tried
 
 
-def _claims(
-    summary: Mapping[str, Any],
-) -> dict[float | None, tuple[float | None, float | None]]:
+def _claims(summary: Summary) -> dict[float | None, tuple[float | None, float | None]]:
     """(largest epsilon that is claimed, None) by strength, of what may not have been tested."""
     out: dict[float | None, tuple[float | None, float | None]] = {}
-    for point in summary.get("cost", {}).get("points", ()):
-        made = [g["epsilon"] for g in point["guarantees"] if g["epsilon"] is not None]
-        if point["role"] == "audit" and made:
-            out[point["strength"]] = (max(made), None)
+    for point in summary.cost.points:
+        made = [g.epsilon for g in point.guarantees if g.epsilon is not None]
+        if point.role == "audit" and made:
+            out[point.strength] = (max(made), None)
     return out
 
 

@@ -17,6 +17,8 @@ from vflsec.core import check
 from vflsec.engine.read_results import read_looks
 from vflsec.engine.run import run_audit
 from vflsec.report.notebook import Audit
+from vflsec.report.steps import find_step
+from vflsec.report.tree import StepKind
 from vflsec.runtime.progress_protocol import Reporter
 
 
@@ -57,7 +59,6 @@ def run_until_decided(
             scenario, out, seeds=chosen[:count], set=set, fresh=fresh and i == 0,
             sequential=True, progress=progress(), **options,
         )  # fmt: skip
-        open_ = any(v.verdict == "INCONCLUSIVE" and v.more_seeds for v in audit.verdicts)
-        if audit.exit_code != 3 or not open_:
+        if audit.exit_code != 3 or StepKind.MORE_SEEDS not in map(find_step, audit.verdicts):
             return audit
     return audit

@@ -89,12 +89,49 @@ class Bullets(Block):
     tone: Tone = Tone.PLAIN
 
 
+class StepKind(StrEnum):
+    """What to do next, as a code: of verdicts the most urgent first, then of a search."""
+
+    ADD_ATTACK = "add_attack"
+    SET_LIMIT = "set_limit"
+    RESUME = "resume"
+    GATE_FAILS = "gate_fails"
+    NOT_VALIDATED = "not_validated"
+    FAILED_RUNS = "failed_runs"
+    REVERSED_RANKING = "reversed_ranking"
+    NO_ROOM = "no_room"
+    STUCK = "stuck"
+    MORE_SEEDS = "more_seeds"
+    OPEN = "open"
+    UNDETECTED = "undetected"
+    UNGATED = "ungated"
+    KEEP_BASELINE = "keep_baseline"
+    UNTESTED = "untested"
+    USE_POINT = "use_point"
+    STRONGER = "stronger"
+    WEAKER = "weaker"
+    BETWEEN = "between"
+    LOOSER = "looser"
+    OTHER_DEFENSES = "other_defenses"
+    FIXED_DEFENSES = "fixed_defenses"
+    NO_OTHER_DEFENSE = "no_other_defense"
+
+
 @dataclass(frozen=True)
 class Step:
-    """What to do now, and the command that does it ('' if none does)."""
+    """One thing to do now.
 
+    Attributes:
+        kind: which.
+        text: the reason and what to do, in short sentences.
+        command: that does it; '' if none does.
+        options: of `vflsec tune`, with their new values, in turn, where it is another search.
+    """
+
+    kind: StepKind
     text: str
     command: str = ""
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

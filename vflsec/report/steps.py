@@ -1,0 +1,100 @@
+"""Which steps are open, in codes: what a verdict asks for, and which defenses act on what is read.
+
+The report of an audit lists these steps, and `vflsec tune` those of a search.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from vflsec.audit.gate import FAIL, Rule, Verdict, Warn
+from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.record import Acting
+from vflsec.errors import join_some
+from vflsec.report.sanitize import clean
+from vflsec.report.tree import Step, StepKind
+
+SHOW_GATE = "vflsec show gate"
+GRANT_MORE = "Check settings, grant more (known_rows, aux_rows)"
+_MOST_NAMED = 6
+_UNFOUND = {Warn.INSENSITIVE, Warn.QUESTION_UNDERPOWERED}
+"""Warnings of a PASS that more seeds or rows would mend."""
+_OF_RULES = {
+    Rule.NOT_VALIDATED: StepKind.NOT_VALIDATED, Rule.FAILED_RUNS: StepKind.FAILED_RUNS,
+    Rule.NOTHING_MEASURED: StepKind.FAILED_RUNS, Rule.NO_ROOM: StepKind.NO_ROOM,
+    Rule.REVERSED_RANKING: StepKind.REVERSED_RANKING,
+}  # fmt: skip
+
+
+def find_step(v: Verdict) -> StepKind | None:
+    """What a verdict asks for; None where it passes, and a leak would have been found."""
+    if v.passes:
+        return StepKind.UNDETECTED if _UNFOUND & {*v.warnings} else None
+    if v.verdict == FAIL:
+        return StepKind.GATE_FAILS
+    if v.more_seeds:
+        return StepKind.MORE_SEEDS
+    return _OF_RULES.get(v.rule, StepKind.STUCK if v.stuck else StepKind.OPEN)
+
+
+def advise_open(of: Sequence[Verdict]) -> Step:
+    """What keeps the first of these open, where nothing else is known to help."""
+    text = f"What keeps '{clean(of[0].label)}' open: {clean(of[0].reason)}"
+    return Step(StepKind.OPEN, text, SHOW_GATE)
+
+
+def advise_validation(attacks: Mapping[str, str], do: str = GRANT_MORE) -> Step:
+    """How to have attacks shown to work, given by what people read of them."""
+    named = clean(", ".join(attacks))
+    text = f"Not validated, so no gate on it passes: {named}. {do}, or leave it out."
+    return Step(StepKind.NOT_VALIDATED, text, show_attack(next(iter(attacks.values()))))
+
+
+def show_attack(label: str) -> str:
+    """The command that shows an attack by its label, such as ``norm(steps=3)``."""
+    return shlex.join(["vflsec", "show", clean(strip_label(label))])
+
+
+def find_missed(
+    tried: Iterable[str], kinds: Collection[str], acting: Mapping[str, Acting]
+) -> list[str]:
+    """Which of these defenses are known to act on other messages alone; none of unknown kinds."""
+    on = {n: {k for k, of in acting.items() if n in (*of.tuned, *of.fixed)} for n in tried}
+    return [n for n, of in on.items() if kinds and of and not of & {*kinds}]
+
+
+def advise_defenses(
+    attacks: Sequence[str], kinds: Collection[str], acting: Mapping[str, Acting],
+    tried: Collection[str], accepts: Callable[[str], bool] = lambda _: True,
+) -> list[Step]:  # fmt: skip
+    """What acts on the messages that attacks read: to search, to add, or that nothing does.
+
+    Args:
+        attacks: their labels.
+        kinds: of the messages, in order; empty if they are not known.
+        acting: the defenses that act on a kind of message.
+        tried: defenses that are not named again.
+        accepts: whether a defense can be put into the system.
+    """
+    missed, here = find_missed(tried, kinds, acting), [acting.get(k, Acting()) for k in kinds]
+    verb = "reads" if len(attacks) == 1 else "read"
+    reads = f"{clean(join_some(attacks))} {verb} {' and '.join(kinds)} messages"
+    reads += f", left as they are by {' and '.join(missed)}. " if missed else ". "
+    tuned, fixed = (
+        list(itertools.islice((n for n in of if n not in tried and accepts(n)), _MOST_NAMED))
+        for of in (dict.fromkeys(n for a in here for n in a.tuned),
+                   dict.fromkeys(n for a in here for n in a.fixed))
+    )  # fmt: skip
+    out = []
+    if tuned:
+        text = f"{reads}Try defenses that act on them: {', '.join(tuned)}."
+        options = tuple(word for n in tuned for word in ("--defense", n))
+        out.append(Step(StepKind.OTHER_DEFENSES, text, options=options))
+    if fixed:
+        text = f"{reads}Without a strength to tune, these act on them: {', '.join(fixed)}."
+        out.append(Step(StepKind.FIXED_DEFENSES, text, f"vflsec show {fixed[0]}"))
+    none = f"{reads}No other defense acts on them here. " if kinds and acting else ""
+    text = f"{none}Share less, or look through all defenses:"
+    return out or [Step(StepKind.NO_OTHER_DEFENSE, text, "vflsec list defenses")]
