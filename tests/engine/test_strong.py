@@ -259,8 +259,8 @@ def test_the_attacker_is_named_in_the_scenario_or_on_the_command_line(
         asked.append(attacker)
         raise ConfigError("seen")
 
-    monkeypatch.setattr("vflsec.engine.run.run_audit", caught)
-    assert main(["audit", "quickstart", "--attacker", "strong"]) == 2
+    monkeypatch.setattr("vflsec.engine.until_decided.run_until_decided", caught)
+    assert main(["audit", "quickstart", "--attacker", "strong", "--until-decided", "3"]) == 2
     assert asked == ["strong"]
     with pytest.raises(ConfigError, match=r"must be one of 'default' or 'strong', got 'weak'"):
         load_scenario(SECTIONS, ["audit.attacker=weak"])
