@@ -156,7 +156,7 @@ def test_a_setting_that_was_given_twice_is_advised_once() -> None:
     given = ["audit.seeds=3", "audit.dtype=bf16", "audit.seeds=[0, 1, 2]"]
     about = {"command": {"scenario": "a.toml", "folder": "out", "set": given}}
     assert advice.format_command(about, "audit") == (
-        "vflsec audit a.toml --out out --set audit.dtype=bf16 --set audit.seeds=3"
+        "vflsec audit a.toml --out out --set audit.dtype=bf16 --set 'audit.seeds=[0, 1, 2]'"
     )
 
 

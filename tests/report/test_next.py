@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited import LEAKY, SEALED, Planted, audited, gate
+from audited import LEAKY, SCENARIO, SEALED, Planted, audited, gate
 from first_screens import LIMIT, NONE
 from generated import make_point, make_summary
 from printed import next_steps
@@ -22,11 +22,12 @@ from vflsec.audit.strength_grid import GridRow
 from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import find_runnable
+from vflsec.engine.run import run_audit
 from vflsec.plan.planner import make_plan
 from vflsec.report import advice, coverage
 from vflsec.report.first_screen import describe_scope
 from vflsec.report.steps import find_step
-from vflsec.report.summary import Summary, read_summary
+from vflsec.report.summary import read_summary
 from vflsec.report.tree import StepKind
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
@@ -124,13 +125,17 @@ def test_seeds_are_not_advised_as_if_they_passed_a_gate_that_is_stuck() -> None:
     assert alone.command == steps[1].command
 
 
-@pytest.mark.parametrize(
-    "seeds", ["[0, 2]", "[1, 2]", "[]", "[0, 0]", "range(3)", "3", "[1, 0]", "[0.0]"]
-)
-def test_seeds_that_are_no_count_are_advised_as_given(seeds: str) -> None:
-    about = Summary(command=Command("a.toml", (f"audit.seeds={seeds}",), "out"))
-    words = shlex.split(advice.format_command(about, "audit"))
-    assert words[-1] == f"audit.seeds={seeds}"
+@pytest.mark.parametrize(("seeds", "said"), [
+    ([0, 1, 2], "3"), (range(3), "3"), ((2, 0, 1), "[2, 0, 1]"), ([1, 2], "[1, 2]"), (3, "3"),
+])  # fmt: skip
+def test_seeds_are_advised_as_a_count_where_they_are_one(
+    tmp_path: Path, seeds: Any, said: str
+) -> None:
+    path = tmp_path / "case.toml"
+    path.write_text(SCENARIO)
+    found = run_audit(path, tmp_path / "out", seeds=seeds, backend=Planted(SEALED).backend())
+    words = shlex.split(advice.format_command(read_summary(found.summary), "audit"))
+    assert words[-2:] == ["--set", f"audit.seeds={said}"]
 
 
 def test_a_leak_that_an_auc_cannot_reach_is_not_detectable() -> None:

@@ -64,7 +64,7 @@ class Trial:
         """Whether every attack gave a figure to pass on, its upper bound is within, and no gate
         says that too many people may be exposed.
         """
-        return not self.failed and self.leak_high <= leak and self.exposing is None
+        return not (self.failed or any(self.find_excess(leak)))
 
     def find_excess(self, leak: float) -> tuple[float, float]:
         """How far the upper bound of the advantage is beyond `leak`, and that of the worst gate on
@@ -74,17 +74,19 @@ class Trial:
 
     def is_near(self, leak: float) -> bool:
         """Whether more seeds may do: the means are within, those of exposed people too."""
-        exposed = filter(_exposes, self.gates)
-        means = all(g.value is not None and g.value <= g.threshold for g in exposed)
+        means = all(g.value is not None and g.value <= g.threshold for g in self.exposed)
         return not (self.failed or self.turned) and self.leak <= leak and means
 
     @property
+    def exposed(self) -> list[Verdict]:
+        """The gates on people exposed at this strength whose upper bound is beyond their limit."""
+        here = (g for g in self.gates if g.strength in (None, self.strength))
+        return [g for g in here if g.limited in EXPOSED and g.excess > 0]
+
+    @property
     def exposing(self) -> Verdict | None:
-        """The gate on people exposed at this strength that is farthest beyond its limit; None if
-        all are within.
-        """
-        found = [g for g in self.gates if _exposes(g) and g.strength in (None, self.strength)]
-        return max(found, key=lambda g: g.excess, default=None)
+        """Of these the one farthest beyond its limit; None if all are within."""
+        return max(self.exposed, key=lambda g: g.excess, default=None)
 
     def epsilons(self) -> str:
         """Both epsilons as a sentence, ``""`` where nothing is claimed."""
@@ -93,11 +95,6 @@ class Trial:
         if self.measured is None:
             return f" Claimed epsilon {self.claimed:.4g} (not tested)."
         return f" Claimed epsilon {self.claimed:.4g}, measured at least {self.measured:.3g}."
-
-
-def _exposes(v: Verdict) -> bool:
-    """Whether a gate limits exposed people, and their upper bound is beyond its limit."""
-    return v.limited in EXPOSED and v.excess > 0
 
 
 def trials(results: Iterable[ResultRow] | pd.DataFrame) -> list[Trial]:

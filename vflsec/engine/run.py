@@ -104,8 +104,9 @@ def run_audit(
     how = Options(**options)
     overrides = list(set)
     if seeds is not None:
-        value = seeds if isinstance(seeds, int) else list(seeds)
-        overrides.append(f"audit.seeds={value}")
+        listed = [] if isinstance(seeds, int) else list(seeds)
+        counted = listed and listed == list(range(len(listed)))
+        overrides.append(f"audit.seeds={len(listed) if counted else listed or seeds}")
     if attacker is not None:
         check.one_of("--attacker", attacker, ("default", "strong"))
         overrides.append(f"audit.attacker={attacker}")

@@ -39,23 +39,20 @@ def list_remedies(
         seeds, rounds: of the search.
         others: what else to try against an attack.
     """
-    few = seeds < MIN_SEEDS
-    text = f"Nothing passes on fewer than {MIN_SEEDS} seeds. Add seeds:"
-    said: list[Step | None] = [_more_seeds(5, text)] if few else []
     found = [t for t in found if not t.failed]
-    if not found:
-        return tuple(r for r in said if r)
-    meets = [t for t in found if t.meets(leak)]
-    cheap = [t for t in found if t.drop_high <= drop]
-    at = min((meets and cheap) or found, key=lambda t: t.find_excess(leak))
     near = _narrower(found, leak, drop, seeds)
-    said += [
-        None if few else near,
-        _other_range(defense, found, leak, cheap, rounds),
-        None if near else _looser(cheap, drop),
-        *others(_find_worst(at, leak)),
-    ]
-    return tuple(r for r in said if r)
+    text = f"Nothing passes on fewer than {MIN_SEEDS} seeds. Add seeds:"
+    said = [_more_seeds(5, text) if seeds < MIN_SEEDS else near]
+    if found:
+        cheap = [t for t in found if t.drop_high <= drop]
+        meets = any(t.meets(leak) for t in found)
+        at = min((meets and cheap) or found, key=lambda t: t.find_excess(leak))
+        said += [
+            _other_range(defense, found, leak, cheap, rounds),
+            None if near else _looser(cheap, drop),
+            *others(_find_worst(at, leak)),
+        ]
+    return tuple(step for step in said if step)
 
 
 def _more_seeds(seeds: int, text: str) -> Step:
@@ -63,33 +60,37 @@ def _more_seeds(seeds: int, text: str) -> Step:
 
 
 def list_doubts(
-    fresh: Trial | None, leak: float, drop: float, silent: Mapping[str, str], *, seeds: int,
-    target: str = "*",
+    fresh: Trial | None, leak: float, silent: Mapping[str, str], *, seeds: int,
+    confirmed: bool | None, target: str = "*",
 ) -> tuple[Step, ...]:  # fmt: skip
     """What to do where there is a strength, and something speaks against it.
 
     Args:
         fresh: the strength on fresh seeds; None if they were not asked.
-        leak, drop: the limits.
+        leak: the limit.
         silent: attacks that are not validated, by what people read of them.
         seeds: how many fresh ones there are.
+        confirmed: whether they confirm it.
         target: of the attacks that were searched.
     """
     asked = group_by(fresh.gates if fresh else (), find_step)
-    known = (None, StepKind.UNDETECTED, StepKind.NOT_VALIDATED, StepKind.MORE_SEEDS)
-    open_ = [g for kind, of in asked.items() if kind not in known for g in of]
-    out = []
-    if fresh is None:
-        pass
-    elif failing := asked.get(StepKind.GATE_FAILS):
-        out.append(_meet_gates(fresh, failing, target))
-    elif open_:
-        out.append(advise_open(open_))
-    elif StepKind.MORE_SEEDS in asked or not fresh.meets(leak) or fresh.drop_high > drop:
-        or_ = ", or set a lower --leak" if fresh.leak_high > leak else ""
-        text = f"Fresh seeds do not confirm this strength. Add seeds{or_}:"
-        out.append(_more_seeds(2 * seeds, text))
-    return tuple([*out, advise_validation(silent)] if silent else out)
+    open_ = [g for kind, of in asked.items() if kind not in _SEEDS_OR_NONE for g in of]
+    out = [advise_validation(silent)] if silent else []
+    if fresh is None or confirmed:
+        return tuple(out)
+    if failing := asked.get(StepKind.GATE_FAILS):
+        return (_meet_gates(fresh, failing, target), *out)
+    if open_:
+        return (advise_open(open_), *out)
+    or_ = ", or set a lower --leak" if fresh.leak_high > leak else ""
+    text = f"Fresh seeds do not confirm this strength. Add seeds{or_}:"
+    return (_more_seeds(2 * seeds, text), *out)
+
+
+_SEEDS_OR_NONE = (
+    None, StepKind.UNDETECTED, StepKind.NOT_VALIDATED, StepKind.MORE_SEEDS,
+)  # fmt: skip
+"""What a gate on fresh seeds asks for that more seeds, or :func:`advise_validation`, may give."""
 
 
 def _meet_gates(fresh: Trial, failing: Sequence[Verdict], target: str) -> Step:
@@ -111,13 +112,10 @@ def _find_worst(t: Trial, leak: float) -> str:
 
 
 def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> Step | None:
-    near = [
-        t for t in found
-        if t.is_near(leak) and t.drop <= drop
-    ]  # fmt: skip
-    if not near:
+    near = (t for t in found if t.is_near(leak) and t.drop <= drop)
+    t = min(near, key=lambda t: (t.find_excess(leak), t.leak_high, t.drop_high), default=None)
+    if t is None:
         return None
-    t = min(near, key=lambda t: (t.find_excess(leak), t.leak_high, t.drop_high))
     return _more_seeds(
         2 * seeds,
         f"At strength {t.strength:g} the means are within the limits (advantage {t.leak:+.3f}, "

@@ -167,7 +167,7 @@ def tune(
             name, found, leak, drop, seeds=count, rounds=rounds, others=search.list_others
         )
         return Tuned(name, None, reason, found, next=more, **about)
-    reason += _qualify(tried[strength], found, leak)
+    reason += _not_safer(strength, found, leak) + _format_epsilons(tried[strength], len(found))
     fresh, met = None, None
     if confirm:
         new = _fresh(how.get("seeds"), loaded.root.audit.seeds)
@@ -178,20 +178,19 @@ def tune(
         if any(g.rule is Rule.NOT_VALIDATED for g in fresh.gates):
             unproven = search.silent | unproven
     attacks = {f"{k} ({a.text})": a.place.attack for k, a in unproven.items()}
-    doubts = list_doubts(fresh, leak, drop, attacks, seeds=count, target=target)
+    doubts = list_doubts(fresh, leak, attacks, seeds=count, confirmed=met, target=target)
     deploy = _deploy(name, strength, search.others) if strength and met is not False else None
     return Tuned(name, strength, reason, found, fresh, met, doubts, deploy, silent, **about)
 
 
-def _qualify(chosen: Trial, found: Sequence[Trial], leak: float) -> str:
-    """What has to be known beside a choice."""
-    said = _not_safer(chosen.strength, found, leak) + chosen.epsilons()
-    if chosen.claimed is not None:  # Papernot and Steinke 2022
-        said += (
-            " That epsilon is of one training; it does not cover choosing among "
-            f"{len(found)} strengths."
-        )
-    return said
+def _format_epsilons(chosen: Trial, count: int) -> str:
+    """The epsilons of a choice, and that they do not cover choosing (Papernot and Steinke 2022)."""
+    if chosen.claimed is None:
+        return ""
+    return (
+        f"{chosen.epsilons()} That epsilon is of one training; it does not cover choosing among "
+        f"{count} strengths."
+    )
 
 
 def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float) -> str:

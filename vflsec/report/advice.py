@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vflsec.audit.exposed import EXPOSED
@@ -46,34 +46,16 @@ def format_command(summary: Summary, verb: str, *more: str) -> str:
         more: further words.
     """
     about = summary.command
-    folder, scenario = about.folder, about.scenario
-    if verb in ("audit", "tune"):
-        if not scenario:
-            return ""
-        last: dict[str, str] = {}
-        for text in about.set:  # the last of a key stands, in its place
-            last.pop(key := text.partition("=")[0].strip(), None)
-            last[key] = text
-        if "--seeds" in more:
-            last.pop("audit.seeds", None)
-        last |= {k: _count_seeds(text) for k, text in last.items() if k == "audit.seeds"}
-        given = [x for s in last.values() for x in ("--set", s)]
-        given = [] if verb == "tune" else given
-        out = ["--out", folder] if verb == "audit" else []
-        words = ["vflsec", verb, scenario, *out, *given, *more]
-    else:
-        if not folder:
-            return ""
-        words = ["vflsec", verb, folder, *more]
-    return clean(shlex.join(words))
-
-
-def _count_seeds(text: str) -> str:
-    """``audit.seeds=[0, 1, 2]`` as ``audit.seeds=3``; other seeds as they were given."""
-    key, _, value = text.partition("=")
-    n = value.count(",") + 1
-    counted = f"[{','.join(map(str, range(n)))}]"
-    return f"{key}={n}" if value.replace(" ", "") == counted else text
+    last: dict[str, str] = {}
+    for text in about.set:  # the last of a key stands, in its place
+        last.pop(key := text.partition("=")[0].strip(), None)
+        last[key] = text
+    if "--seeds" in more:
+        last.pop("audit.seeds", None)
+    given = [x for text in last.values() for x in ("--set", text)]
+    words = {"audit": [about.scenario, "--out", about.folder, *given], "tune": [about.scenario]}
+    named = words.get(verb, [about.folder])
+    return clean(shlex.join(["vflsec", verb, *named, *more])) if named[0] else ""
 
 
 def next_steps(summary: Summary) -> list[Step]:
@@ -247,18 +229,14 @@ def _limit(gate: Gate) -> list[str]:
 
 def _sought(dataset: str, summary: Summary, target: str = "") -> list[str]:
     """What the gates ask on a data set as options of `vflsec tune`, which has defaults."""
-    asked = [v.gate for v in summary.gates if v.dataset == dataset]
-    limits = {"leak": _limits_of(asked, "advantage"), "drop": _limits_of(asked, "utility_drop")}
-    out = [f"--{option}={show_exact(min(of))}" for option, of in limits.items() if of]
-    targets = {target} if target else {g.target for g in asked if _limits_of([g], "advantage")}
+    asked = [v.gate for v in summary.gates if v.dataset == dataset and v.gate.max is not None]
+    asked = [g for g in asked if g.of not in EXPOSED]
+    leaks = [g for g in asked if g.metric == "advantage"]
+    limits = {"leak": leaks, "drop": [g for g in asked if g.metric == "utility_drop"]}
+    out = [f"--{k}={show_exact(min(g.threshold for g in of))}" for k, of in limits.items() if of]
+    targets = {target} if target else {g.target for g in leaks}
     one = len(targets) == 1 and targets != {"*"}
     return [*out, "--target", *map(clean, targets)] if one else out
-
-
-def _limits_of(gates: Iterable[Gate], metric: str) -> list[float]:
-    return [
-        g.max for g in gates if g.metric == metric and g.max is not None and g.of not in EXPOSED
-    ]
 
 
 def _cure(dataset: str, of: Asked, summary: Summary) -> Step:
