@@ -7,9 +7,11 @@ traceback and exits with 2. Anything else is a defect of vflsec and exits with 4
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+_MOST = 5  # names that a remedy repeats
 AGAIN = "Run the same command again."
 AUDIT_AGAIN = "Run the same `vflsec audit` again."
 """What mends an error that another run would not have."""
@@ -129,6 +131,13 @@ def write_setting(key: str, value: object = None, option: str = "") -> str:
     """A setting of the user's tables, with the option that drafts it: part of a remedy."""
     setting = key if value is None else f"{key} = {json.dumps(value)}"
     return f"{setting} under [data]" + (f" (or {add_option(option)})" if option else "")
+
+
+def write_drop(names: Sequence[str]) -> str:
+    """The setting, and the option, that leave columns out: part of a remedy."""
+    if len(names) > _MOST:
+        return write_setting("drop")
+    return write_setting("drop", names, " ".join(f"--drop {shlex.quote(n)}" for n in names))
 
 
 def add_option(option: str) -> str:

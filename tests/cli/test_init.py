@@ -63,7 +63,7 @@ def test_one_table_says_its_id_and_what_gives_the_label_away(
     assert data.columns == {"active": ["income", "age"], "passive": ["score", "region"]}
     text = out.read_text(encoding="utf-8")
     assert "# Found: its values are unique." in text
-    assert "# Left out: copies of default." in text
+    assert "# Left out: copies of default, and what you named." in text
     capsys.readouterr()
     assert main.main(["check", str(out), "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)

@@ -183,9 +183,13 @@ def test_what_may_be_numbers_or_text_is_asked(case: str, tmp_path: Path) -> None
     path = table(tmp_path / "t.csv", [spell(i) for i in range(N)])
     with pytest.raises(DataError) as caught:
         load(path)
+    wrong = {"few placeholders": "-", "often a placeholder": "none"}.get(case, "")
     for part in (str(path), "column 'x' must hold numbers of one format, or be declared", said,
-                 'categorical = ["x"]', "`--categorical x`"):  # fmt: skip
+                 'categorical = ["x"]', "`--categorical x`",
+                 *([f"--missing x={wrong}"] if wrong else ())):  # fmt: skip
         assert part in str(caught.value), caught.value
+    if wrong:
+        assert np.isnan(load(path, missing={"x": [wrong]}).parties["b"].values).any()
     source = load(path, categorical=["x"])
     assert source.parties["b"].categories[0] is not None
     assert source.facts["notes"] == []

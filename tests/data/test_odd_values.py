@@ -142,6 +142,49 @@ def test_a_party_of_constants_is_called_that(
     assert [s.split(".")[0] for s in said] == ["No column of b has two different values"] * constant
 
 
+def test_a_column_of_one_value_is_named_with_what_leaves_it_out(tmp_path: Path) -> None:
+    table = {
+        "x": np.arange(N) % 5,
+        "w": 7,
+        "v": "",
+        "z": np.arange(N) * 3 % 7,
+        "y": np.arange(N) % 2,
+    }
+    pd.DataFrame(table).to_csv(tmp_path / "t.csv", index=False)
+    spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x", "w", "v"]})
+    (said,) = find_weaknesses(load_tables(tmp_path / "t.csv", spec))
+    assert said.startswith("w, v of b have one value in all rows")
+    assert '["w", "v"]' in said
+    assert "--drop w --drop v" in said
+
+
+ACCOUNTS = np.random.default_rng(5).integers(10**9, 10**10, N)
+IDS = {
+    "row numbers": (np.arange(N) + 3, True),
+    "account numbers": (ACCOUNTS, True),
+    "one of them twice": (np.append(ACCOUNTS[:-1], ACCOUNTS[0]), True),
+    "some missing": (np.append(ACCOUNTS[:-5].astype(float), [np.nan] * 5), True),
+    "beyond exact floats": (ACCOUNTS.astype(float) * 1e9, True),
+    "a column of a person": (ACCOUNTS[np.arange(N) // 2], False),
+    "amounts": (np.append(ACCOUNTS[:-1] % np.logspace(2, 6, N - 1).astype(int), 5), False),
+    "measurements": (column(), False),
+    "dates as numbers of few days": (20240101 + np.arange(N) % 28, False),
+}
+
+
+@pytest.mark.parametrize("case", IDS)
+def test_account_numbers_stored_as_numbers_are_doubted(case: str, tmp_path: Path) -> None:
+    """They name a person, and were features without a word unless every row had another."""
+    x, doubted = IDS[case]
+    table = {"x": x, "z": np.arange(N) % 7, "y": np.arange(N) % 2}
+    pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
+    source = load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns=COLUMNS))
+    asked = [n for n in source.facts["notes"] if "--drop x" in n]
+    assert len(asked) == doubted
+    spec = TableSpec(label="y", columns=COLUMNS, numeric=["x"])
+    assert not load_tables(tmp_path / "t.parquet", spec).facts["notes"]
+
+
 @pytest.mark.parametrize("text", [False, True])
 def test_measurements_are_no_ids(
     text: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -160,9 +160,15 @@ def test_a_row_number_of_an_export_is_doubted(
     shop.assign(some=[*range(119), 118]).to_parquet("shop.parquet")
     code, out, _ = run(capsys, "init", "bank.csv", "shop.parquet", "--label", "late this month")
     assert code == 0
-    said = "another whole number in every row: an id?"
-    assert out.count(said) == 1
-    assert f"row: {said} Leave it out with drop." in " ".join(out.split())
+    assert out.count("an id?") == 1
+    assert "row: 120 different whole numbers in 120 rows: an id?" in " ".join(out.split())
+    code, out, _ = run(
+        capsys, "init", "bank.csv", "shop.parquet", "--label", "late this month", "--drop", "row",
+        "--drop", "half", "--force",
+    )  # fmt: skip
+    assert code == 0
+    assert "an id?" not in out
+    assert tomllib.loads(Path("scenario.toml").read_text())["data"]["drop"] == ["row", "half"]
 
 
 def test_a_new_attack_outside_of_a_package_can_be_registered_as_it_is_told(

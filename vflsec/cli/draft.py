@@ -57,8 +57,9 @@ class Wishes:
         regression: whether to predict the label as a number even if it could be classes.
         numeric, categorical: columns that hold numbers, or text, as ``column`` or
             ``party.column``.
-        id_match, duplicates, aggregate, missing: see :class:`vflsec.data.table_spec.TableSpec`; the
-            last two as ``COLUMN=WAY`` and ``COLUMN=VALUE``.
+        id_match, duplicates, aggregate, missing, drop: see
+            :class:`vflsec.data.table_spec.TableSpec`; aggregate and missing as ``COLUMN=WAY``
+            and ``COLUMN=VALUE``.
         group: column whose equal values stay on one side of a split.
         algorithm: how the parties train, one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
         columns: of one table for all, those of each party, of which the first has the label; if
@@ -85,6 +86,7 @@ class Wishes:
     duplicates: str = field(default="", kw_only=True)
     aggregate: Sequence[str] = field(default=(), kw_only=True)
     missing: Sequence[str] = field(default=(), kw_only=True)
+    drop: Sequence[str] = field(default=(), kw_only=True)
     algorithm: str = field(default="splitnn", kw_only=True)
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
     divide: Table = field(default_factory=dict, kw_only=True)
@@ -202,7 +204,8 @@ def _choose_columns(
     """
     asked = {c for own in wishes.columns.values() for c in own}
     twins = [c for c in _find_copies(frame, wishes, data, roles) if c not in asked]
-    out: dict[str, Plain] = {"drop": twins} if twins else {}
+    dropped = list(dict.fromkeys([*wishes.drop, *twins]))
+    out: dict[str, Plain] = {"drop": dropped} if dropped else {}
     for key in ("columns", "divide"):
         if (given := getattr(wishes, key)) and not single:
             raise check.fail(wishes.name(key), "left out where each party has a table", given)
@@ -212,7 +215,7 @@ def _choose_columns(
         own = {party: list(names) for party, names in wishes.columns.items()}
         out |= {"columns": own, "active": next(iter(own))}
     if single and not (wishes.divide or wishes.columns):
-        taken = (*roles, *wishes.labels, *twins)
+        taken = (*roles, *wishes.labels, *dropped)
         out["columns"] = _split_columns(frame, [c for c in frame.columns if c not in taken])
     return out
 

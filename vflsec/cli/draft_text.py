@@ -131,7 +131,7 @@ def _explain(data: Table, source: Source, found_id: bool) -> dict[str, str]:
         "label_edges": "Borders of the label's classes.",
         "merge_classes": "Classes of too few rows.",
         "drop_classes": "Classes of too few rows.",
-        "drop": f"Left out: copies of {label}.",
+        "drop": f"Left out: copies of {label}, and what you named.",
     }
     if not found_id:
         return said

@@ -68,6 +68,9 @@ def init(
         list[str] | None,
         typer.Option(metavar="COLUMN | PARTY.COLUMN", help=find_meaning("Data", "categorical")),
     ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help=find_meaning("Data", "drop"))
+    ] = None,
     group: Annotated[str, typer.Option(metavar="COLUMN", help=find_meaning("Data", "group"))] = "",
     algorithm: Annotated[
         str,
@@ -102,6 +105,7 @@ def init(
         numeric=tuple(numeric or ()), categorical=tuple(categorical or ()),
         algorithm=algorithm, group=group,
         duplicates=duplicates, aggregate=tuple(aggregate or ()), missing=tuple(missing or ()),
+        drop=tuple(drop or ()),
         id_match=tuple(n.strip() for n in id_match.split(",") if n.strip()),
     )  # fmt: skip
     if not out.parent.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from vflsec.data.classes import in_order
 from vflsec.data.number_formats import NumberFormat, read_number
-from vflsec.data.odd_values import describe_odd_values
+from vflsec.data.odd_values import describe_odd_values, write_missing
 from vflsec.data.read_table import AGGREGATE, Frame, Numbers, as_texts, read_dates
-from vflsec.errors import format_list, write_setting
+from vflsec.errors import format_list, write_drop, write_setting
 
 MOST_CATEGORIES = 10_000
 """Rarer categories of one column are folded into :data:`RARE`."""
@@ -28,6 +29,8 @@ _FEW = 20
 _SOME = 200  # values of a column that are looked at for leading zeros
 _CODE = "^0[0-9]+$"
 _EXACT = 2.0**53  # from here on a float is no count
+_ACCOUNTS = 5, 34  # digits of an account number; an IBAN has the most
+_LONGEST, _LISTED = 64, 5  # of the texts that an error shows
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,6 @@ class Features:
     written: dict[str, NumberFormat]
     ambiguous: dict[str, tuple[str, float, float]]
     unsure: dict[str, str]
-
-
-_AN_ID = ": an id? Leave it out with drop"
 
 
 class _Column(NamedTuple):
@@ -90,7 +90,7 @@ def read_features(
             found.folded.update({name: rare} if rare else {})
             distinct, there = len(known) + rare, frame.rows - frame.columns[name].null_count
             if not column.doubt and is_nearly_unique(distinct, there):
-                doubt = f"{distinct} different texts in {there} rows{_AN_ID}"
+                doubt = f"{distinct} different texts in {there} rows{_ask_whether_id(name)}"
                 column = column._replace(doubt=doubt)
         else:
             _check_finite(frame, name, column.read.values)
@@ -106,10 +106,25 @@ def _note(found: Features, name: str, column: _Column, declared: bool) -> None:
         found.ambiguous[name] = column.read.ambiguous
     if column.read.written and column.kind == "number":
         found.written[name] = column.read.written
-    if column.read.doubt and column.kind == "category" and not declared:
-        found.unsure[name] = column.read.doubt
+    unsure = _describe_unsure(name, column.read)
+    if unsure and column.kind == "category" and not declared:
+        found.unsure[name] = unsure
     elif column.doubt and not declared:
         found.doubtful[name] = column.doubt
+
+
+def _describe_unsure(name: str, read: Numbers) -> str:
+    """Why text that looks like numbers is not read so, in words; '' if there is nothing."""
+    if not read.wrong:
+        return read.doubt
+    shown = [text[:_LONGEST] for text in read.wrong[:_LISTED]]
+    return f"numbers but for texts such as {shown[0]!r}; leave these empty: " + write_missing(
+        name, shown
+    )
+
+
+def _ask_whether_id(name: str) -> str:
+    return f": an id? Leave it out: {write_drop([name])}"
 
 
 def is_nearly_unique(distinct: int, there: int) -> bool:
@@ -138,9 +153,13 @@ def _doubt_number(name: str, array: pa.Array, found: Numbers) -> str:
     """That numbers look like codes or ids, or that few hide all others, in words."""
     text = pa.types.is_string(array.type)
     if text and pc.any(pc.match_substring_regex(array[:_SOME], _CODE)).as_py():
-        return "numbers that begin with 0; declare it categorical if they are codes"
-    if not (found.written and found.written.unit) and _counts(array, found.values):
-        return f"another whole number in every row{_AN_ID}"
+        option = f"--categorical {shlex.quote(name)}"
+        codes = write_setting("categorical", [name], option)
+        return f"numbers that begin with 0; if they are codes say {codes}"
+    count = 0 if found.written and found.written.unit else _count_ids(found.values)
+    if count:
+        there = len(array) - array.null_count
+        return f"{count} different whole numbers in {there} rows{_ask_whether_id(name)}"
     return describe_odd_values(name, found.values)
 
 
@@ -156,12 +175,12 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
         return _Column("date", Numbers(day))
     wrong = array[int(bad[0])].as_py()
     if declared:
-        comma = read_number(wrong, ",") is not None
+        comma, unsure = read_number(wrong, ",") is not None, _describe_unsure(name, found)
         raise frame.refuse(
             f"column {name!r}", "hold numbers (it is declared numeric)",
             f"{wrong!r} in {frame.row(int(bad[0]))}", "Correct it, or declare it categorical."
             + (f" For a decimal comma add {write_setting('decimal', ',')}." if comma else "")
-            + (f" It holds {found.doubt}." if found.doubt and not comma else ""),
+            + (f" It holds {unsure}." if unsure and not comma else ""),
         )  # fmt: skip
     if why:
         doubt = f"dates of which {why}; write YYYY-MM-DD to have numbers"
@@ -176,11 +195,20 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
     return _Column("category", found, doubt)
 
 
-def _counts(array: pa.Array, found: NDArray[np.float64]) -> bool:
-    """Whether whole numbers, of which every row has another, look like an id or a row number."""
-    if array.null_count or len(found) <= _FEW or not np.array_equal(found, np.trunc(found)):
-        return False
-    return bool(np.abs(found).max() < _EXACT) and len(np.unique(found)) == len(found)
+def _count_ids(found: NDArray[np.float64]) -> int:
+    """How many different whole numbers there are if they look like ids, else 0.
+
+    Every row has another one, as row numbers, or nearly every row has and all are as long, as
+    account numbers; amounts are not.
+    """
+    there = found[~np.isnan(found)]
+    if len(there) <= _FEW or np.isinf(there).any() or not np.array_equal(there, np.trunc(there)):
+        return 0
+    distinct, low, high = len(np.unique(there)), int(there.min()), int(there.max())
+    each = distinct == len(found) and max(-low, high) < _EXACT
+    shortest, longest = _ACCOUNTS
+    alike = low > 0 and shortest <= len(str(low)) == len(str(high)) <= longest
+    return distinct if each or (alike and is_nearly_unique(distinct, len(there))) else 0
 
 
 def _check_finite(frame: Frame, name: str, values: NDArray[np.float64]) -> None:

@@ -88,12 +88,14 @@ class NumberColumn:
         ambiguous: the text that could be two numbers and both of them, with a decimal point first;
             then no value is a number.
         doubt: why text that looks like numbers is not read so, in words; '' if there is nothing.
+        wrong: the few texts that are no numbers where all others are, as placeholders are.
     """
 
     values: list[float | None]
     written: NumberFormat | None = None
     ambiguous: tuple[str, float, float] | None = None
     doubt: str = ""
+    wrong: Sequence[str] = ()
 
 
 class _Number(NamedTuple):
@@ -149,7 +151,7 @@ def read_column(
     if not (wrong or sure or decimal == ",") and (text := _find_point_groups(spelled)):
         none: list[float | None] = [None] * len(spelled)
         return NumberColumn(none, ambiguous=(text, float(text), float(text.replace(".", ""))))
-    return NumberColumn(plain, doubt=_doubt_some(wrong, len(spelled)))
+    return NumberColumn(plain, wrong=_find_few(wrong, len(spelled)))
 
 
 def _read_written(
@@ -170,7 +172,7 @@ def _read_written(
     if doubt or plain.count(None) <= values.count(None):
         return NumberColumn(plain, doubt=doubt)
     return NumberColumn(
-        values, written, doubt=_doubt_some(_find_wrong(spelled, values), len(spelled))
+        values, written, wrong=_find_few(_find_wrong(spelled, values), len(spelled))
     )
 
 
@@ -192,13 +194,10 @@ def _look_written(texts: Sequence[str]) -> bool:
     return bool(texts) and 2 * sum(_cut(text) is not None for text in texts) >= len(texts)
 
 
-def _doubt_some(wrong: Sequence[str], texts: int) -> str:
-    """That all of a column but a few texts are numbers, in words; V57 and 12a are codes."""
-    if not wrong or texts <= _FEW or len(wrong) > (1 - _ENOUGH) * texts:
-        return ""
-    if any(map(_CODE.search, wrong)):
-        return ""
-    return f"numbers but for texts such as {wrong[0][:_LONGEST]!r}; leave these empty"
+def _find_few(wrong: Sequence[str], texts: int) -> Sequence[str]:
+    """The texts that are no numbers if all others of a column are; V57 and 12a are codes."""
+    few = texts > _FEW and len(wrong) <= (1 - _ENOUGH) * texts
+    return () if not few or any(map(_CODE.search, wrong)) else wrong
 
 
 def _read_plain(spelled: Sequence[str], decimal: str) -> list[float | None]:

@@ -57,12 +57,18 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
     rest = distinct[~np.isin(distinct, odd)]
     where = "far beyond" if low + high else "apart from"
     more = ", ..." if len(odd) > _MOST else ""
-    options = " ".join(f"--missing {shlex.quote(f'{name}={text}')}" for text in shown)
     return (
         f"{count} value{'s' if count > 1 else ''} ({', '.join(shown)}{more}) {where} all others "
         f"({rest[0]:g} to {rest[-1]:g}): missing values or errors? Leave them empty: "
-        + write_setting(f"missing = {{ {json.dumps(name)} = {json.dumps(shown)} }}", None, options)
+        + write_missing(name, shown)
     )
+
+
+def write_missing(name: str, texts: Sequence[str]) -> str:
+    """The setting, and the option, that leave the values `texts` of a column empty."""
+    options = " ".join(f"--missing {shlex.quote(f'{name}={text}')}" for text in texts)
+    section = f"missing = {{ {json.dumps(name)} = {json.dumps(list(texts))} }}"
+    return write_setting(section, None, options)
 
 
 def leave_empty(
@@ -155,14 +161,13 @@ def _write(value: float) -> str:
     return f"{value:.0f}" if value % 1 == 0 and abs(value) < 1e15 else f"{value:g}"
 
 
-def has_only_constants(data: PartyData) -> bool:
-    """Whether a party has columns, and none of them tells two rows apart."""
+def find_constants(data: PartyData) -> list[str]:
+    """Columns of a party that have one value in all rows."""
     if data.values.ndim != 2 or not data.values.size:
-        return False
-    return all(
-        _is_constant(column, kind is not None)
-        for column, kind in zip(data.values.T, data.categories, strict=True)
-    )
+        return []
+    names = data.names or tuple(map(str, range(data.values.shape[1])))
+    columns = zip(names, data.values.T, data.categories, strict=True)
+    return [name for name, column, kind in columns if _is_constant(column, kind is not None)]
 
 
 def _is_constant(column: NDArray[Any], category: bool) -> bool:

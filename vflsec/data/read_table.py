@@ -70,7 +70,7 @@ class Numbers:
         written: how the numbers are written, None if plainly.
         ambiguous: a text that could be two numbers and both of them, see
             :class:`vflsec.data.number_formats.NumberColumn`.
-        doubt: why text that looks like numbers is not read so, in words.
+        doubt, wrong: why text that looks like numbers is not read so, see there.
     """
 
     values: NDArray[np.float64]
@@ -78,6 +78,7 @@ class Numbers:
     written: NumberFormat | None = None
     ambiguous: tuple[str, float, float] | None = None
     doubt: str = ""
+    wrong: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -539,8 +540,9 @@ def _read_numbers(
         bad = np.array([v is None for v in found.values] + [False])
         codes = coded.indices.fill_null(len(found.values)).to_numpy(zero_copy_only=False)
         return Numbers(
-            lookup[codes], np.flatnonzero(bad[codes]), found.written, found.ambiguous, found.doubt
-        )
+            lookup[codes], np.flatnonzero(bad[codes]), found.written, found.ambiguous,
+            found.doubt, found.wrong,
+        )  # fmt: skip
     if is_temporal(array.type):
         array = compute_days(array)
     values = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

@@ -22,10 +22,10 @@ from vflsec.data.label_leakage import (
     find_telling_rows,
 )
 from vflsec.data.number_formats import read_number
-from vflsec.data.odd_values import has_only_constants
+from vflsec.data.odd_values import find_constants
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
-from vflsec.errors import add_option, write_setting
+from vflsec.errors import add_option, write_drop, write_setting
 
 _MOST = 12
 
@@ -82,11 +82,7 @@ def find_weaknesses(source: Source) -> list[str]:
         for names in alike.values()
         if len(names) > 1
     ]
-    out += [
-        f"No column of {party} has two different values. Check its table."
-        for party, data in source.parties.items()
-        if has_only_constants(data)
-    ]
+    out += _find_constants(source)
     out += [
         f"{file}: columns that aggregate does not name are left out, and nothing is audited of "
         f"them: {_listed(names)}. Name them too: {add_option('--aggregate COLUMN=first')}."
@@ -117,9 +113,26 @@ def find_weaknesses(source: Source) -> list[str]:
         )
         out.append(
             f"{which} of {party} reveal{'s' if len(found) == 1 else ''} {what} alone: a copy of "
-            f"it, or known only after it? {so}. Leave it out (drop) if it is no feature."
+            f"it, or known only after it? {so}. If it is no feature, leave it out: "
+            f"{write_drop([*found])}."
         )
     return [*out, *_without_a_message(source)]
+
+
+def _find_constants(source: Source) -> list[str]:
+    """Parties whose columns, and columns of users' tables whose rows, are all alike."""
+    out = []
+    for party, data in source.parties.items():
+        names = find_constants(data)
+        if names and len(names) == data.values.shape[1]:
+            out.append(f"No column of {party} has two different values. Check its table.")
+        elif names and source.facts.get("tables"):
+            out.append(
+                f"{_listed(names)} of {party} ha{'s' if len(names) == 1 else 've'} one value in "
+                "all rows: lost in the export? Leave out what teaches nothing: "
+                f"{write_drop(names)}."
+            )
+    return out
 
 
 def _without_a_message(source: Source) -> list[str]:
