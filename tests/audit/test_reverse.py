@@ -11,7 +11,7 @@ from scipy import stats
 
 from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.findings import build_findings
-from vflsec.audit.gate import Gate
+from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.leakage import read_records, results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.pareto_front import trials
@@ -153,8 +153,9 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
     found = {t.strength: t for t in trials(read_records(records))}
     assert found[1.0].leak_high < 0
     assert not found[1.0].meets(0.05)
-    assert found[1.0].failed.startswith("direction leaks with labels flipped (+0.")
-    assert found[0.0].failed == ""
+    assert found[1.0].failed is not None
+    assert found[1.0].failed.code is Rule.REVERSED_RANKING
+    assert found[0.0].failed is None
     said = build_findings(summarise(read_records(records)), ())
     kinds = {f.place.strength: f.kind for f in said if f.attack == "direction"}
     assert kinds == {0.0: "leak", 1.0: "reversed_ranking"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gate_rows import record, task_record
 
-from vflsec.audit.gate import Gate
+from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import trials
@@ -132,8 +132,10 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
 def test_no_strength_is_chosen_at_which_something_failed() -> None:
     found = {t.strength: t for t in trials(read_records(some_lost()))}
     assert found[1.0].leak_high < 0.01
-    assert found[1.0].failed == "the training failed on 2 seeds (diverged)"
-    assert found[0.0].failed == ""
+    broken = found[1.0].failed
+    assert broken is not None
+    assert (broken.code, "2 seeds" in broken.text) == (Rule.FAILED_RUNS, True)
+    assert found[0.0].failed is None
     strength, reason = module._choose(list(found.values()), 0.05, 0.2)
     assert strength is None
     assert "At strength 1 the training failed on 2 seeds (diverged)" in reason
@@ -142,7 +144,9 @@ def test_no_strength_is_chosen_at_which_something_failed() -> None:
 def test_an_attack_that_failed_everywhere_is_no_gap_in_the_trials() -> None:
     lost = [of(s, "norm", None, defense="iso", strength=2.0, metric="", split="") for s in range(5)]
     found = {t.strength: t for t in trials(read_records([*some_lost(), *lost]))}
-    assert found[2.0].failed == "norm failed on 5 seeds (diverged)"
+    broken = found[2.0].failed
+    assert broken is not None
+    assert (broken.code, "5 seeds" in broken.text) == (Rule.FAILED_RUNS, True)
     assert not found[2.0].meets(0.4)
     assert found[0.0].meets(0.4)
 

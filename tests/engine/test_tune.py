@@ -14,7 +14,7 @@ import pytest
 from audited import SCENARIO, Planted, gate
 from engine_fakes import source
 
-from vflsec.audit.gate import TASK, Gate, Origin, Rule, Verdict
+from vflsec.audit.gate import TASK, Gate, Origin, Rule, Shortfall, Verdict
 from vflsec.audit.leakage import read_records
 from vflsec.audit.pareto_front import Trial, pareto, trials
 from vflsec.cli.main import main
@@ -597,12 +597,11 @@ def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "n", "said"),
-    [(2, 500, "norm has 2 of the 3 seeds needed"),
-     (3, 19, "norm has 19 of the 20 rows needed"), (3, 20, "")],
+    ("seeds", "n", "short"),
+    [(2, 500, Shortfall.FEW_SEEDS), (3, 19, Shortfall.FEW_ROWS), (3, 20, None)],
 )  # fmt: skip
 def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
-    seeds: int, n: int, said: str
+    seeds: int, n: int, short: Shortfall | None
 ) -> None:
     """Two seeds that agree have a narrow interval, and no gate passes on them."""
     rows = [
@@ -611,9 +610,9 @@ def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
         for r in records(("norm", "label", auc), ("", "", 0.9), seeds=seeds, strength=x, n=n)
     ]
     bare, found = trials(read_records(rows))
-    assert (bare.failed, found.failed) == (said, said)
+    assert [t.failed and t.failed.code for t in (bare, found)] == [short, short]
     assert found.leak_high < 0.02
-    assert module._choose([bare, found], 0.05, 0.03)[0] == (None if said else 5.0)
+    assert module._choose([bare, found], 0.05, 0.03)[0] == (None if short else 5.0)
 
 
 def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
@@ -628,8 +627,10 @@ def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
     ]  # fmt: skip
     rows = [r for r in rows if r["target"] != "feature"]  # which are not run under that target
     bare, found = trials(read_records([*rows, *broken]))
-    assert (bare.failed, bare.attack, found.attack) == ("", "norm", "norm")
-    assert found.failed == "swap_probe failed on 5 seeds (it broke)"
+    assert (bare.failed, bare.attack, found.attack) == (None, "norm", "norm")
+    assert found.failed is not None
+    assert found.failed.code is Rule.FAILED_RUNS
+    assert "swap_probe" in found.failed.text
     assert not found.meets(0.05)
 
 

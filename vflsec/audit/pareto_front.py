@@ -12,7 +12,7 @@ from vflsec.audit import leakage
 from vflsec.audit.controls import is_leak
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import NO_FIGURE
-from vflsec.audit.gate import Verdict
+from vflsec.audit.gate import Reason, Rule, Verdict
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.verdict_text import find_shortfall
@@ -35,8 +35,8 @@ class Trial:
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
         failed: an attack or training that failed on some seed there, an attack on several classes
-            that ranks them in reverse, or one with less evidence than a gate passes on, in words;
-            '' if none.
+            that ranks them in reverse, or one with less evidence than a gate passes on; the code is
+            a :class:`vflsec.audit.gate.Rule` or :class:`vflsec.audit.gate.Shortfall`. None if none.
         turned: whether `leak_high` is that of an answer turned round.
         gates: what the gates of the audit say there.
     """
@@ -51,7 +51,7 @@ class Trial:
     drop_high: float
     claimed: float | None = None
     measured: float | None = None
-    failed: str = ""
+    failed: Reason | None = None
     turned: bool = False
     gates: tuple[Verdict, ...] = ()
 
@@ -110,10 +110,10 @@ def trials(results: Iterable[ResultRow] | pd.DataFrame) -> list[Trial]:
     swept = (p for p in points if p.strength is not None)
     by = group_by(swept, lambda p: (p.defense, p.strength or 0.0))
     broken = _broken(points)
-    return [_trial(by[k], broken.get(k, "")) for k in sorted(by) if any(p.attack for p in by[k])]
+    return [_trial(by[k], broken.get(k)) for k in sorted(by) if any(p.attack for p in by[k])]
 
 
-def _trial(points: Sequence[Point], failed: str) -> Trial:
+def _trial(points: Sequence[Point], failed: Reason | None) -> Trial:
     """Of the points of one defense and strength."""
     defense, strength = points[0].defense, points[0].strength or 0.0
     rows = [p for p in points if p.is_main]
@@ -152,11 +152,11 @@ def _dearest(points: Sequence[Point]) -> Point:
     return max(here, key=lambda p: _or(p.utility_drop.high, math.inf))
 
 
-def _broken(points: Sequence[Point]) -> dict[tuple[str, float | None], str]:
+def _broken(points: Sequence[Point]) -> dict[tuple[str, float | None], Reason]:
     """What has no figure on some seed, with the reason, ranks classes in reverse, or is too little
     to pass on, by defense and strength.
     """
-    out: dict[tuple[str, float | None], str] = {}
+    out: dict[tuple[str, float | None], Reason] = {}
     for said in (_failed, _reversed, _too_little):
         for p in points:
             if why := said(p):
@@ -164,27 +164,24 @@ def _broken(points: Sequence[Point]) -> dict[tuple[str, float | None], str]:
     return out
 
 
-def _failed(p: Point) -> str:
+def _failed(p: Point) -> Reason | None:
     if not p.failed:
-        return ""
+        return None
     seeds = f"{p.failed} seed{'s' if p.failed > 1 else ''}"
     why = f" ({p.reason})" if p.reason else ""
-    return f"{p.attack or 'the training'} failed on {seeds}{why}"
+    return Reason(Rule.FAILED_RUNS, f"{p.attack or 'the training'} failed on {seeds}{why}")
 
 
-def _reversed(p: Point) -> str:
-    if not p.attack or not p.is_ranking or p.metric == p.primary:
-        return ""
-    if not is_leak(p.mirrored.mean, p.mirrored.low):
-        return ""
-    return f"{p.attack} leaks with labels flipped ({p.mirrored.mean:+.3f} of {p.metric})"
+def _reversed(p: Point) -> Reason | None:
+    ranks = p.attack and p.is_ranking and p.metric != p.primary
+    if not ranks or not is_leak(p.mirrored.mean, p.mirrored.low):
+        return None
+    text = f"{p.attack} leaks with labels flipped ({p.mirrored.mean:+.3f} of {p.metric})"
+    return Reason(Rule.REVERSED_RANKING, text)
 
 
-def _too_little(p: Point) -> str:
-    if not p.is_main or p.leakage is None:
-        return ""
-    short = find_shortfall(p, p.leakage)  # type: ignore[arg-type]
-    return short.text if short else ""
+def _too_little(p: Point) -> Reason | None:
+    return find_shortfall(p, p.leakage) if p.is_main and p.leakage is not None else None
 
 
 def pareto(found: Sequence[Trial]) -> list[Trial]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,12 +63,10 @@ def tune(
     def progress() -> Reporter:
         return Reporter() if quiet or format_ is Format.json else reporter_for(console_for())
 
-    given = {
-        "--leak": (leak, 0.05), "--drop": (drop, 0.03), "--low": (low, 0.1), "--high": (high, 100),
-        "--rounds": (rounds, 5), "--target": (target, "*"), "--out": (out, None),
-        "--seeds": (seeds, None), "--device": (device, "auto"),
-    }  # fmt: skip
-    words = {k: _word(value) for k, (value, usual) in given.items() if value != usual}
+    given = {"leak": leak, "drop": drop, "low": low, "high": high, "rounds": rounds,
+             "target": target, "out": out, "seeds": seeds, "device": device}  # fmt: skip
+    usual = signature(tune).parameters
+    words = {f"--{k}": _word(value) for k, value in given.items() if value != usual[k].default}
     words |= {} if confirm else {"--no-confirm": ""}
     base = out if out is not None else Path("out") / "tune"
     found = []

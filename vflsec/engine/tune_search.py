@@ -442,7 +442,7 @@ def _explain_leak(found: Sequence[Trial], leak: float) -> str:
         f"No strength brings every upper bound within {leak:g}: the lowest is "
         f"{show(least.leak_high, leak, '+.3f')} ({least.named}) at strength {least.strength:g}."
     )
-    failed = [f" At strength {t.strength:g} {t.failed}." for t in found if t.failed]
+    failed = [f" At strength {t.strength:g} {t.failed.text}." for t in found if t.failed]
     return said + "".join(failed[:1])
 
 

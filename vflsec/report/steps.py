@@ -93,7 +93,7 @@ def advise_defenses(
         options = tuple(word for n in tuned for word in ("--defense", n))
         out.append(Step(StepKind.OTHER_DEFENSES, text, options=options))
     if fixed:
-        text = f"{reads}Without a strength to tune, these act on them: {', '.join(fixed)}."
+        text = f"{reads}Add a defense without a strength to tune, and audit: {', '.join(fixed)}."
         out.append(Step(StepKind.FIXED_DEFENSES, text, f"vflsec show {fixed[0]}"))
     none = f"{reads}No other defense acts on them here. " if kinds and acting else ""
     text = f"{none}Share less, or look through all defenses:"
