@@ -8,9 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from rich.console import Console
 
+from vflsec.cli.output import ProgressLines
 from vflsec.report.progress import Lines, Terminal, reporter_for
+from vflsec.runtime.progress_protocol import NOTE
 
 WORK: Any = SimpleNamespace(title="splitnn, iso 5", cells=[1, 2], attacks=[1])
 PLAN: Any = SimpleNamespace(cells={"a": "", "b": "", "c": "", "d": ""})
@@ -80,3 +83,18 @@ def test_what_remains_follows_the_share_done() -> None:
 def test_a_terminal_gets_bars() -> None:
     assert isinstance(reporter_for(Console(file=io.StringIO(), force_terminal=True)), Terminal)
     assert type(reporter_for(Console(file=io.StringIO()))) is Lines
+
+
+def test_a_command_says_how_far_it_is_and_notes_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = ProgressLines(pause=60)
+    told("t0: norm by bank", 0.25)
+    told("A note.", NOTE)
+    assert capsys.readouterr().err == "A note.\n"
+    told.start, told.pause = told.start - 30, 0
+    told("t0: norm by bank", 0.25)
+    told("t1: norm by bank", 0.5)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "[25%] t0: norm by bank (30 s; about 2 min to go)"
+    assert second.startswith("[50%] t1: norm by bank (30 s; about 30 s")

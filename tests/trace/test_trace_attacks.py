@@ -69,6 +69,21 @@ def test_frozen_guesses_come_back_as_they_were(folder: Path, tmp_path: Path) -> 
     assert "'prediction' messages" in output.reason
 
 
+def test_each_attack_on_each_trace_is_told_with_the_share_done(
+    folder: Path, tmp_path: Path
+) -> None:
+    told: list[tuple[str, float]] = []
+    traces = [folder / "trace-0", folder / "trace-1"]
+    infer(
+        traces, tmp_path / "g", attacks=("norm", "direction"), limits=TRUSTED,
+        progress=lambda text, share: told.append((text, share)),
+    )  # fmt: skip
+    for i, trace in enumerate(traces):
+        made = [share for text, share in told if str(trace) in text]
+        assert made == pytest.approx([(i + k / len(made)) / 2 for k in range(len(made))])
+        assert len(made) >= 2
+
+
 @pytest.mark.parametrize(("positives", "status"), [(1, "not-applicable"), (5, "ok")])
 def test_what_a_recording_cannot_grant_any_more_is_not_applicable(
     tmp_path: Path, positives: int, status: str

@@ -9,9 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vflsec.cli.output import say
 from vflsec.errors import VflsecError
-from vflsec.runtime.progress_protocol import NOTE
 
 
 class Format(StrEnum):
@@ -50,12 +48,6 @@ FreshOption = Annotated[bool, typer.Option("--fresh", help="Replace an earlier a
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="How many seeds.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Text or JSON.")]
-
-
-def show_notes(text: str, share: float) -> None:
-    """Progress of which notes alone are printed, beside the output."""
-    if share == NOTE:
-        say(text, err=True)
 
 
 def folder_name(text: str | Path) -> Path:

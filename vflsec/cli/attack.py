@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vflsec.cli.arguments import FolderArg, Format, FormatOption, show_notes
-from vflsec.cli.output import console_for, print_json
+from vflsec.cli.arguments import FolderArg, Format, FormatOption
+from vflsec.cli.output import ProgressLines, console_for, print_json
 
 
 def attack(
@@ -30,7 +30,7 @@ def attack(
     from vflsec.report.summary import read_summary
     from vflsec.runtime.typed_values import write_plain
 
-    summary = attempt(folder, name, set_ or (), device=device, progress=show_notes)
+    summary = attempt(folder, name, set_ or (), device=device, progress=ProgressLines())
     if format_ is Format.json:
         print_json(write_plain(summary))
     else:

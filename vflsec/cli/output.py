@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from rich.console import Console
 from vflsec.errors import VflsecError
 from vflsec.report.sanitize import clean, disarm
 from vflsec.runtime.atomic_files import json_text
+from vflsec.runtime.progress_protocol import NOTE
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
@@ -113,6 +115,26 @@ def print_json(value: Any) -> None:
 def say(text: object, *, err: bool = False) -> None:
     """Print a line that holds names of users, or of a trace."""
     typer.echo(clean(text), err=err)
+
+
+class ProgressLines:
+    """Progress of a command beside its output: notes at once, else a line in `pause` seconds."""
+
+    def __init__(self, pause: float = 10.0) -> None:
+        self.pause, self.start = pause, time.monotonic()
+        self.said = self.start
+
+    def __call__(self, text: str, share: float) -> None:
+        """Told what is being done, and the share done or :data:`NOTE`."""
+        now = time.monotonic()
+        if share == NOTE:
+            say(text, err=True)
+        elif now - self.said >= self.pause:
+            from vflsec.report.numbers import format_duration
+
+            self.said, took = now, now - self.start
+            left = f"; about {format_duration(took * (1 - share) / share)} to go" if share else ""
+            say(f"[{share:.0%}] {text} ({format_duration(took)}{left})", err=True)
 
 
 def print_audit(result: Audit, *, notes: Sequence[str] = ()) -> typer.Exit:

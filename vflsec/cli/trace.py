@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vflsec.cli.arguments import DeviceOption, SetOption, find_meaning, folder_name, show_notes
-from vflsec.cli.output import print_audit, print_json, say
+from vflsec.cli.arguments import DeviceOption, SetOption, find_meaning, folder_name
+from vflsec.cli.output import ProgressLines, print_audit, print_json, say
 
 if TYPE_CHECKING:
     from vflsec.measure.attack import Answer
@@ -64,7 +64,7 @@ def record(
 
     found = record_scenario(
         scenario, out, party=party, set=set_ or (), device=device, known_rows=known_rows,
-        max_bytes=max_bytes, progress=show_notes,
+        max_bytes=max_bytes, progress=ProgressLines(),
     )  # fmt: skip
     for folder in found:
         say(f"Wrote {folder}")
@@ -271,7 +271,7 @@ def audit(
     guesses = infer(
         folders, out / "guesses", attacks=attack or (), known_rows=known_rows,
         together=[t.split("+") for t in together or ()], classes=classes,
-        limits=_limits(allow_nonfinite), models=_models(model or ()),
+        limits=_limits(allow_nonfinite), models=_models(model or ()), progress=ProgressLines(),
     )  # fmt: skip
     if not truths or blind:
         found = _told(guesses)

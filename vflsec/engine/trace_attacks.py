@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
 from vflsec.trace.validate import validate_in_subprocess
 from vflsec.trace.views import Evidence, Factory, read_granted
+
+Progress = Callable[[str, float], None]
 
 __all__ = ["infer", "score", "specs_for"]
 
@@ -193,6 +195,7 @@ def infer(
     classes: int | None = None,
     limits: Limits | None = None,
     models: Mapping[str, Factory] | None = None,
+    progress: Progress = lambda *_: None,
 ) -> Path:
     """Make every attack that the evidence allows, and freeze the guesses; opens no truth.
 
@@ -206,6 +209,7 @@ def infer(
         classes: number of classes, for traces that do not say it.
         limits: how traces are read.
         models: {party: factory(schema)} for models that the trace cannot describe.
+        progress: called with (what is being done, share done).
 
     Raises:
         TraceError: a trace is damaged.
@@ -223,7 +227,7 @@ def infer(
     answers, plants = [], {}
     for i, (trace, found) in enumerate(zip(traces, checks, strict=True)):
         made = _TraceAttacks(trace, models or {})
-        answers.append(made.answers(asked))
+        answers.append(made.answers(asked, _count_part(progress, i, len(traces))))
         if of := made.joined():
             plants[i] = of
         _note_unread(trace, answers[-1], of_all=not attacks)
@@ -231,6 +235,11 @@ def infer(
         trace.notes += [n for n in found.notes if n not in trace.notes]
     notes = _list_notes(traces, specs, of_all=not attacks)
     return freeze(out, [_describe_source(t) for t in traces], answers, notes, plants)
+
+
+def _count_part(progress: Progress, part: int, parts: int) -> Progress:
+    """Progress of one of several parts, told as that of all."""
+    return lambda text, share: progress(text, (part + share) / parts)
 
 
 def _describe_source(trace: Trace) -> Source:
@@ -338,26 +347,30 @@ class _TraceAttacks:
             self.found, self.planted, self.trace.manifest.label.target
         )
 
-    def answers(self, asked: Sequence[Prepared]) -> list[Answer]:
+    def answers(self, asked: Sequence[Prepared], progress: Progress) -> list[Answer]:
         """Of all attacks by every adversary after every phase."""
         out: list[Answer] = []
         parties = dict.fromkeys(p.spec.adversary for p in asked)
         phases = {who: [m.phase for m in self.trace.observer(who[0]).info.moments]
                   for who in parties}  # fmt: skip
-        for phase in dict.fromkeys(name for of in phases.values() for name in of):
-            for who in parties:  # one after the other, since each one's messages fill memory
-                here = [p for p in asked if p.spec.adversary == who and phase in phases[who]]
-                if here:
-                    out += self._of_party(here, phase)
+        parts = [
+            (phase, here) for phase in dict.fromkeys(name for of in phases.values() for name in of)
+            for who in parties  # one after the other, since each one's messages fill memory
+            if (here := [p for p in asked if p.spec.adversary == who and phase in phases[who]])
+        ]  # fmt: skip
+        for i, (phase, here) in enumerate(parts):
+            out += self._of_party(here, phase, _count_part(progress, i, len(parts)))
         return out
 
-    def _of_party(self, here: Sequence[Prepared], phase: str) -> list[Answer]:
+    def _of_party(self, here: Sequence[Prepared], phase: str, progress: Progress) -> list[Answer]:
         """All attacks by one adversary after a phase; what it saw is let go of."""
         pairs = [(p.spec, p.attack) for p in here]
         evidence = Evidence(self.trace, pairs, phase, models=self.models)
         evidence.note_own_columns()
         found: list[Answer] = []
-        for p in here:
+        for i, p in enumerate(here):
+            who = "+".join(p.spec.adversary)
+            progress(f"{self.trace.folder}: {p.spec.label} by {who}", i / len(here))
             given = evidence.give(p.spec, p.attack)
             # attacks on the same rows share controls; messages of two kinds may be of other rows
             bench = self.benches.setdefault(_hash_rows(given.views[0]), Bench())
