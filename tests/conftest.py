@@ -127,6 +127,14 @@ def _own_path() -> Iterator[None]:
     sys.path[:] = before
 
 
+@pytest.fixture
+def read_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traces of this test are read apart in forks of this process."""
+    from forked import read_apart_in_forks
+
+    read_apart_in_forks(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The root of the repository."""

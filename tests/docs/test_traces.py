@@ -71,6 +71,7 @@ def test_the_loop_of_the_page_makes_a_trace_that_can_be_attacked(
     assert re.match(r"\d+ attacks made guesses: .*direction.*similarity", said)
 
 
+@pytest.mark.usefixtures("read_in_forks")
 def test_a_trace_that_no_attack_can_use_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import subprocess
-import sys
 import threading
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forked import CONTEXT
 from test_shared import cells, figures
 
 from vflsec.core.guess import Guess
@@ -132,28 +131,23 @@ def test_of_what_is_missing_each_worker_takes_half(tmp_path: Path) -> None:
         assert list(mine) == KEYS[:1]
 
 
-_HOLD = """
-import sys, time
-from pathlib import Path
-from vflsec.measure.control_cache import SharedFolder
-with SharedFolder(Path(sys.argv[1])).claim([("a", 1)]) as mine:
-    print(len(mine), flush=True)
-    time.sleep(60)
-"""
+def _hold(folder: Path, told: Connection) -> None:
+    with SharedFolder(folder).claim([("a", 1)]) as mine:
+        told.send(len(mine))
+        time.sleep(60)
 
 
 @pytest.mark.skipif(not LOCKS, reason="this system has no locks on files")
 def test_what_a_worker_held_that_was_killed_is_free(tmp_path: Path) -> None:
-    held = subprocess.Popen(
-        [sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    heard, told = CONTEXT.Pipe(duplex=False)
+    held = CONTEXT.Process(target=_hold, args=(tmp_path, told), daemon=True)
+    held.start()
+    told.close()  # so that its end is heard
     try:
-        assert held.stdout is not None
-        assert held.stdout.readline() == "1\n"
-        os.kill(held.pid, signal.SIGKILL)
+        assert heard.recv() == 1
     finally:
-        held.wait(timeout=60)
-        held.stdout.close()
+        held.kill()
+        held.join(timeout=60)
     with SharedFolder(tmp_path).claim([("a", 1)]) as mine:
         assert list(mine) == [("a", 1)]
 

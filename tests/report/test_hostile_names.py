@@ -217,6 +217,7 @@ def test_errors_show_no_escape_sequence(
     assert all(c.isprintable() or c == "\n" for c in said), repr(said)
 
 
+@pytest.mark.usefixtures("read_in_forks")
 def test_a_trace_from_elsewhere_runs_nothing_on_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

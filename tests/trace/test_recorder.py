@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from forked import CONTEXT
 from sampled import sampled
 from torch import Tensor, nn
 from trace_audits import read
@@ -349,27 +347,30 @@ def test_a_loop_that_fails_leaves_a_partial_trace(tmp_path: Path) -> None:
     check_rows(tmp_path)
 
 
-_LOOP = """
-import json, sys, torch, vflsec
-how = {"party": "bank", "role": "passive", "rows": 64, "loss_reduction": "mean"}
-with vflsec.record(sys.argv[1], **how | json.loads(sys.argv[2])) as rec:
-    for step in range(10**6):
-        z = rec.cut(torch.full((64, 16), float(step)).requires_grad_(), torch.arange(64))
-        z.backward(torch.full((64, 16), float(step)))
-        print(step, flush=True)
-"""
+def _record_on(folder: Path, how: dict[str, Any], told: Connection) -> None:
+    given = {"party": "bank", "role": "passive", "rows": 64, "loss_reduction": "mean", **how}
+    with vflsec.record(folder, **given) as rec:
+        for step in range(10**6):
+            z = rec.cut(torch.full((64, 16), float(step)).requires_grad_(), torch.arange(64))
+            z.backward(torch.full((64, 16), float(step)))
+            told.send(step)
 
 
 def recorded_until_killed(folder: Path, **how: Any) -> int:
     """Record a loop into `folder` until SIGKILL; returns the last step that it told."""
-    command = [sys.executable, "-c", _LOOP, str(folder), json.dumps(how)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        done = 0
-        for line in process.stdout:
-            done = int(line) if line.strip().isdigit() else done
+    heard, told = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=_record_on, args=(folder, how, told), daemon=True)
+    process.start()
+    told.close()  # so that its end is heard
+    done = 0
+    try:
+        while True:
+            done = heard.recv()
             if done == 40:
-                os.kill(process.pid, signal.SIGKILL)
+                process.kill()
+    except EOFError:
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
     return done
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from forked import CONTEXT
 from sampled import sampled
 from trace_audits import read
 
@@ -137,19 +137,16 @@ def test_a_fork_may_not_write(tmp_path: Path, behind: int) -> None:
     assert [float(m.values.mean()) for m in found] == [1.0, 1.0]
 
 
-_RANK = """
-import sys, torch, vflsec
-rank, fails = int(sys.argv[2]), sys.argv[3] == "fails"
-with vflsec.record(sys.argv[1], rows=32, party="bank", role="passive", classes=2) as rec:
-    print("open", flush=True)
-    sys.stdin.readline()
-    for step in range(3):
-        rows = torch.arange(4) + 16 * rank + 4 * step
-        z = rec.cut(rows.float().unsqueeze(1).repeat(1, 2).requires_grad_(), rows)
-        z.backward(-z.detach())
-    if fails:
-        raise SystemExit(3)
-"""
+def _record_rank(folder: Path, rank: int, how: str, other: Connection) -> None:
+    with vflsec.record(folder, rows=32, party="bank", role="passive", classes=2) as rec:
+        other.send("open")
+        other.recv()
+        for step in range(3):
+            rows = torch.arange(4) + 16 * rank + 4 * step
+            z = rec.cut(rows.float().unsqueeze(1).repeat(1, 2).requires_grad_(), rows)
+            z.backward(-z.detach())
+        if how == "fails":
+            raise SystemExit(3)
 
 
 @pytest.mark.parametrize("fails", sampled(["fails", "ends"]))
@@ -157,24 +154,21 @@ def test_ranks_of_one_run_share_a_folder(fails: str, tmp_path: Path) -> None:
     """Two processes record at the same time; the last one seals, and the first one's is there."""
     folder = tmp_path / "t"
 
-    def rank(k: int, how: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", _RANK, str(folder), str(k), how]
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-
-    with rank(0, fails) as a, rank(1, "ends") as b:
-        for p in (a, b):
-            assert p.stdout is not None
-            assert p.stdout.readline() == "open\n"
-        with pytest.raises(TraceError, match="is being recorded"):
-            seal(folder)
-        for p, code in ((a, 3 if fails == "fails" else 0), (b, 0)):
-            assert p.stdin is not None
-            p.stdin.write("\n")
-            p.stdin.flush()
-            assert p.wait(timeout=60) == code
-            assert (folder / "seal.json").exists() is (p is b)
+    ranks = []
+    for k, how in enumerate((fails, "ends")):
+        mine, theirs = CONTEXT.Pipe()
+        made = CONTEXT.Process(target=_record_rank, args=(folder, k, how, theirs), daemon=True)
+        made.start()
+        theirs.close()  # so that its end is heard
+        assert mine.recv() == "open"
+        ranks.append((made, mine))
+    with pytest.raises(TraceError, match="is being recorded"):
+        seal(folder)
+    for k, (made, mine) in enumerate(ranks):
+        mine.send("on")
+        made.join(timeout=60)
+        assert made.exitcode == (3 if k == 0 and fails == "fails" else 0)
+        assert (folder / "seal.json").exists() is (k == 1)
     trace = Trace.open(folder)
     assert trace.manifest.status == ("partial" if fails == "fails" else "sealed")
     observer = trace.observer("bank")

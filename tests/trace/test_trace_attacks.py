@@ -222,6 +222,7 @@ def test_traces_of_two_systems(folder: Path, tmp_path: Path) -> None:
         infer([folder / "trace-0", tmp_path / "t"], tmp_path / "g", limits=TRUSTED)
 
 
+@pytest.mark.usefixtures("read_in_forks")
 def test_info_and_validate_say_it_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "info", str(folder / "trace-0"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

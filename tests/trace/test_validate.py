@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import resource
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from forked import run_forked
 from hostile import HOSTILE, record
 from sampled import sampled
 
@@ -49,38 +49,28 @@ def test_one_clear_error(name: str, good: Path) -> None:
     assert after - max(before, made) < 200_000  # kilobytes: nothing was blown up
 
 
-_FLIP = """
-import pathlib, sys
-from vflsec.errors import TraceError
-from vflsec.trace.validate import validate
-path, start, step, mask = pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:6])
-data = pathlib.Path(sys.argv[6]).read_bytes()
-for at in range(start, len(data), step):
-    print(at, flush=True)
-    changed = bytearray(data)
-    changed[at] ^= mask
-    path.write_bytes(bytes(changed))
-    try:
-        validate(sys.argv[1])
-    except TraceError:
-        print("refused", flush=True)
-"""
+def _flip(trace: Path, path: Path, whole: bytes, start: int, step: int, mask: int) -> None:
+    for at in range(start, len(whole), step):
+        print(at, flush=True)  # noqa: T201
+        changed = bytearray(whole)
+        changed[at] ^= mask
+        path.write_bytes(bytes(changed))
+        try:
+            validate(trace)
+        except TraceError:
+            print("refused", flush=True)  # noqa: T201
 
 
 def _flip_all(trace: Path, path: Path, step: int, mask: int) -> tuple[int, list[int]]:
     """Damage every `step`-th byte in turn: (how often it was refused, where a process died)."""
-    whole = trace.parent / "whole"
-    whole.write_bytes(path.read_bytes())
+    whole = path.read_bytes()
     refused, died, start = 0, [], 0
     while True:
-        arguments = [str(v) for v in (trace, path, start, step, mask, whole)]
-        done = subprocess.run(
-            [sys.executable, "-c", _FLIP, *arguments], capture_output=True, text=True, timeout=300
-        )
+        done = run_forked(partial(_flip, trace, path, whole, start, step, mask))
         lines = done.stdout.split()
         refused += lines.count("refused")
         if done.returncode == 0:
-            path.write_bytes(whole.read_bytes())
+            path.write_bytes(whole)
             return refused, died
         assert done.returncode < 0, done.stderr[-2000:]  # a signal, and no exception of Python's
         died.append(int([x for x in lines if x != "refused"][-1]))
@@ -116,6 +106,10 @@ def test_random_damage_to_a_segment_is_refused_or_harmless(
 
 def test_apart_says_the_same(good: Path) -> None:
     assert validate_in_subprocess(good).messages == {"bank": 10}
+
+
+@pytest.mark.usefixtures("read_in_forks")
+def test_apart_refuses_the_same(good: Path) -> None:
     HOSTILE["a row outside"][0](good)
     with pytest.raises(TraceError, match=r"be 0 to 39"):
         validate_in_subprocess(good)
