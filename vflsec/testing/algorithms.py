@@ -139,9 +139,8 @@ def algorithm_declares_what_it_sends(name: str) -> None:
 
 def algorithm_learns(name: str) -> None:
     """Test accuracy on an easy world is clearly above chance, with logits (R, n, C)."""
-    algorithm, world = _algorithm(
-        name, ("epochs", "pretrain_epochs"), epochs=12, lr=1e-2, batch_size=32
-    )
+    how = {"epochs": 12, "pretrain_epochs": 12, "lr": 1e-2, "batch_size": 32}
+    algorithm, world = _algorithm(name, ("epochs", "pretrain_epochs"), **how)
     trained = train(algorithm, small_stack([0, 1], **{"signal": 4.0, **world}), [0, 1])
     rows = trained.fed.stack.rows("test")
     logits = predict(algorithm, trained.fed, rows)

@@ -264,10 +264,11 @@ def defense_acts_on_what_it_says(name: str) -> None:
     just the profiles in which it says that it acts on them.
     """
     policy: Policy = registry.defenses.create(name)
-    trained, seen = _seen(name)
-    if isinstance(trained.algorithm, Rounds):
-        _check_rounds(policy, trained.algorithm)
+    made, settings = _world(policy)
+    if issubclass(registry.algorithms.get(made), Rounds):
+        _check_rounds(policy, made, dict(settings))
         return
+    _, seen = _seen(name)
     acts = policy.acts_on
     if policy.strengths:
         assert {*seen.early[:1]} <= acts, f"{name}: changes {seen.early[0]}, and does not say so"
@@ -278,36 +279,49 @@ def defense_acts_on_what_it_says(name: str) -> None:
         assert not told, f"{name}: {sorted(told)} are sent all the same"
 
 
-def _check_rounds(policy: Policy, algorithm: Rounds) -> None:
-    name, profile = policy.name, getattr(algorithm, "profile", "")
-    without, treated = (_list_sent(policy, algorithm, on) for on in (False, True))
+def _check_rounds(policy: Policy, made: str, settings: dict[str, Any]) -> None:
+    name, profile = policy.name, getattr(registry.algorithms.create(made, settings), "profile", "")
+    without, treated = _list_sent(made, settings), _list_sent(made, settings, policy)
     sent, acts = {*without, *treated}, policy.acts_in(profile)
     assert not policy.acts_on or acts & sent, f"{name}: nothing that it acts on is sent"
     idle = {k for k in acts & sent if _are_same(without.get(k, []), treated.get(k, []))}
     assert not idle, f"{name}: leaves {sorted(idle)} as they are"
     for of in PROFILES if profile and policy.overrides("shows") else ():
-        other = registry.algorithms.create(algorithm.name, {**vars(algorithm), "profile": of})
+        there = {**settings, "profile": of}
         before, after = (
             sum(
                 m.rows.shape[1]
-                for m, _ in _list_sent(policy, other, on).get("partition", [])
+                for m, _ in sent.get("partition", [])
                 if m.sender == "active" and m.rows is not None
             )
-            for on in (False, True)
+            for sent in (_list_sent(made, there), _list_sent(made, there, policy))
         )
         hides = "partition" in policy.acts_in(of)
         assert hides == (after < before), f"{name}: {before} rows become {after} in {of}"
 
 
-def _list_sent(
-    policy: Policy, algorithm: Rounds, on: bool
-) -> dict[str, list[tuple[Message, Tensor]]]:
-    """Messages of a training with the policy at strength 0 or at the largest tried, by kind."""
-    out: dict[str, list[tuple[Message, Tensor]]] = {}
-    strengths = torch.full((2,), max(policy.trial) * on, dtype=torch.float64)
+_Messages = dict[str, list[tuple[Message, Tensor]]]
+
+
+def _list_sent(made: str, settings: dict[str, Any], policy: Policy | None = None) -> _Messages:
+    """Messages of a training undefended or with the policy at the largest strength, by kind."""
+    if policy is None:
+        return _list_without(made, tuple(sorted(settings.items())))
+    strengths = torch.full((2,), max(policy.trial), dtype=torch.float64)
+    return _listen(made, settings, {party: [(policy, strengths)] for party in _owners(policy)})
+
+
+@cache
+def _list_without(made: str, settings: tuple[tuple[str, Any], ...]) -> _Messages:
+    return _listen(made, dict(settings), {})
+
+
+def _listen(
+    made: str, settings: dict[str, Any], policies: dict[str, list[tuple[Policy, Tensor]]]
+) -> _Messages:
+    out: _Messages = {}
     train(
-        algorithm, small_stack([0, 0]), [0, 0],
-        {party: [(policy, strengths)] for party in _owners(policy)},
+        registry.algorithms.create(made, settings), small_stack([0, 0]), [0, 0], policies,
         watch=lambda message, sent: out.setdefault(message.kind, []).append((message, sent[0])),
     )  # fmt: skip
     return out
