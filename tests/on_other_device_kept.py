@@ -235,8 +235,7 @@ def test_rows_that_come_again_are_recorded_alike_and_no_message_waits(form: str)
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[] if n in ("two parties", "local updates") else pytest.mark.slow)
-     for n in CASES],
+    sampled(sorted(CASES, key=lambda n: n != "two parties")),
 )  # fmt: skip
 def test_a_captured_step_brings_no_numbers(name: str) -> None:
     """A capture in which one is brought fails on a GPU, and no step would be replayed ever."""

@@ -15,6 +15,7 @@ from by_hand import (
     tapped,
     trained,
 )
+from sampled import sampled
 from torch import Tensor, nn
 from worlds import stack
 
@@ -34,7 +35,7 @@ def one_round(fed: Federation, algorithm: SplitNN) -> Tensor:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("proximal", [0.0, 3.0])
+@pytest.mark.parametrize("proximal", sampled([3.0, 0.0]))
 def test_one_local_update_is_splitnn_bit_for_bit(order: str, proximal: float) -> None:
     seeds = [0, 1, 2]
     stacked = stack(seeds, widths=(4, 6, 5))

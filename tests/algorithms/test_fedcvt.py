@@ -130,7 +130,7 @@ def test_a_threshold_next_to_one_selects_nothing(threshold: str) -> None:
 
 
 @pytest.mark.parametrize("nl_labels", [True, False])
-@pytest.mark.parametrize("sure", [0.4, NEXT_TO_ONE])
+@pytest.mark.parametrize("sure", sampled([0.4, NEXT_TO_ONE]))
 def test_loss_and_gradients_by_hand(nl_labels: bool, sure: float) -> None:
     """Every message down, and every own update, against the formulas in plain torch."""
     settings = {**EAGER, "t_fed": sure, "lambda1": 0.3, "lambda2": 0.2, "lambda3": 0.5,

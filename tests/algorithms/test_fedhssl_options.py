@@ -67,7 +67,7 @@ def test_cosine_schedule_spares_the_predictor() -> None:
 # Ledger
 
 
-@pytest.mark.parametrize("updates", [1, 4])
+@pytest.mark.parametrize("updates", sampled([4, 1]))
 def test_cross_step_sends_two_tensors_a_batch_and_passive_party(updates: int) -> None:
     _, fed, _ = trained("fedcssl", {"widths": (4, 6, 5)}, local_updates=updates)
     # 144 aligned rows in batches of 32 are 5 batches; 2 iterations; D = 16; float64
@@ -117,7 +117,7 @@ def test_published_state_size() -> None:
 # Pooling, options, use
 
 
-@pytest.mark.parametrize("pooling", sampled(["mean", "concat", "cross", "local"], 2))
+@pytest.mark.parametrize("pooling", sampled(["concat", "mean", "cross", "local"]))
 def test_pooling_is_fine_tuned_and_heads_are_dropped(pooling: str) -> None:
     algorithm, fed, states = trained("fedhssl", pooling=pooling)
     assert set(fed.parties["active"].modules) == {"bottom", "top"}
@@ -146,7 +146,7 @@ def test_pooling_is_fine_tuned_and_heads_are_dropped(pooling: str) -> None:
         {"ssl": "moco", "guidance_queue": "shared"}, {"ssl": "moco", "temperature": 0.1},
         {"average": ("top",)}, {"average_buffers": False}, {"guide_mode": "train"},
         {"schedule": "cosine"}, {"finetune_clip_norm": 0.01}, {"init_std": 1e-4},
-    ], every=4),
+    ], every=8),
     ids=str,
 )  # fmt: skip
 def test_every_option_changes_the_result_and_stays_finite(change: dict[str, Any]) -> None:

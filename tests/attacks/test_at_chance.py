@@ -33,7 +33,7 @@ CASES: list[tuple[str, dict[str, Any], int, int, float]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "known", "epochs", "factor"), sampled(CASES, len(CASES) - 2)
+    ("name", "params", "known", "epochs", "factor"), sampled(CASES, len(CASES) - 4)
 )
 def test_messages_without_a_label_in_them_stay_at_chance(
     name: str, params: dict[str, Any], known: int, epochs: int, factor: float

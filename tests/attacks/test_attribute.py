@@ -69,7 +69,7 @@ def test_columns_are_named_or_told() -> None:
         schema.attribute(x, "salary")
 
 
-@pytest.mark.parametrize("told", ["first", "anew"])
+@pytest.mark.parametrize("told", sampled(["first", "anew"]))
 def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
     """The last embeddings alone were read: 0.5 and 0.7 of the rows, R^2 -0.02 and 0.35."""
     x = normal(500, 3)
@@ -89,7 +89,7 @@ def test_what_the_last_epoch_does_not_tell_another_or_all_do(told: str) -> None:
     assert decoded.notes["variant"].endswith(told.replace("anew", "mean"))
 
 
-@pytest.mark.parametrize("whose", sampled(["batch", "row", "place"], 2))
+@pytest.mark.parametrize("whose", sampled(["batch", "row", "place"]))
 def test_noise_that_rows_share_hides_nothing(whose: str) -> None:
     """Noise of eight times the embeddings' size: 0.5 of the rows and an R^2 of 0 were told."""
     x = normal(640, 3)
@@ -172,7 +172,7 @@ def test_a_column_that_stands_in_no_entry_is_found(how: str, least: float, decod
         assert 1 - off > decoded
 
 
-@pytest.mark.parametrize("factor", sampled(["both", "row", "positive", "sign"], 2))
+@pytest.mark.parametrize("factor", sampled(["both", "row", "positive", "sign"]))
 def test_a_factor_drawn_for_each_row_hides_little(factor: str) -> None:
     """Multiplicative blinding: behind a factor of any sign 0.5 of the rows were told."""
     x, sign = normal(900, 3), normal(900, 1, seed=5).sign()
@@ -204,7 +204,7 @@ def test_one_entry_of_many_that_marks_a_category_is_found() -> None:
     assert (guess.scores.argmax(1) == truth).mean() > 0.93
 
 
-@pytest.mark.parametrize(("told", "aux"), sampled([(0.1, 60), (0.0, 200), (0.1, 200)], 2))
+@pytest.mark.parametrize(("told", "aux"), sampled([(0.1, 60), (0.0, 200), (0.1, 200)]))
 def test_a_tenth_of_the_rows_told_moves_the_true_positive_rate(told: float, aux: int) -> None:
     """`docs/limits.md`: rows that are told plainly come first, on most of six seeds."""
     rates = []
@@ -332,7 +332,7 @@ def many_columns(how: str, seed: int) -> tuple[torch.Tensor, View]:
     return x, feature_view(own, x, z, aux=100, cardinalities=(0,) * 6 + (4,))
 
 
-@pytest.mark.parametrize("how", sampled(["nothing", *PLANTED], 2))
+@pytest.mark.parametrize("how", sampled([*PLANTED, "nothing"]))
 def test_whichever_question_is_told_best_is_asked(how: str) -> None:
     """Of 27 questions about seven columns; the first category, or column, alone was asked."""
     attack = registry.attacks.create("attribute", {"column": "*"})

@@ -9,6 +9,7 @@ import pytest
 import torch
 from attack_views import iso, made, make_view, measure, rng
 from cohorts import cohort
+from sampled import sampled
 
 from vflsec.core.view import Facts, Known
 from vflsec.data.prepare import make_task
@@ -149,7 +150,7 @@ def test_the_known_rows_own_labels_are_all_that_turns_the_answer() -> None:
     assert (order.numpy()[plain.scores.argmax(1)] == other.scores.argmax(1)).all()
 
 
-@pytest.mark.parametrize("attack", ["direct", "batch_inference"])
+@pytest.mark.parametrize("attack", sampled(["direct", "batch_inference"]))
 def test_confusing_soft_labels_of_a_trained_system_are_read_with_known_rows_only(
     attack: str,
 ) -> None:

@@ -147,7 +147,7 @@ def test_what_own_columns_tell_otherwise_than_by_a_line_is_no_leak(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", sampled(range(3)))
-@pytest.mark.parametrize("aux", [30, 200])
+@pytest.mark.parametrize("aux", sampled([30, 200]))
 def test_embeddings_that_hold_own_columns_alone_are_no_leak(aux: int, seed: int) -> None:
     """Products and sizes of their entries told columns by up to 0.43 more than the controls did."""
     own = normal(900, 8, seed=seed)
@@ -163,7 +163,7 @@ def test_embeddings_that_hold_own_columns_alone_are_no_leak(aux: int, seed: int)
         assert told < 0.02
 
 
-@pytest.mark.parametrize("seed", sampled(range(5), 2))
+@pytest.mark.parametrize("seed", sampled(range(5)))
 def test_independent_columns_behind_noise_are_told_worse_than_by_their_means(seed: int) -> None:
     x, own = normal(500, 12, seed=seed), normal(500, 3, seed=seed + 10)
     epochs = [normal(500, 32, seed=seed + 20 + e) for e in range(4)]

@@ -13,6 +13,7 @@ import pytest
 import torch
 from attack_views import PARTY, feature_view, made, r2, rng
 from cohorts import cohort
+from sampled import sampled
 
 from vflsec.core.attack import Attack
 from vflsec.core.message import Message
@@ -290,7 +291,7 @@ def test_what_it_needs_is_said() -> None:
     assert not fsha().pointless(quantity)
 
 
-@pytest.mark.parametrize("made", ["quantity", "several"])
+@pytest.mark.parametrize("made", sampled(["quantity", "several"]))
 def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
     """Its policy was refused beside a quantity or several labels, as if it were a defense."""
     task = small_task(0, n=240)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from attack_views import make_view, measure, rng
 from cohorts import cohort
+from sampled import sampled
 from torch import Tensor
 
 from vflsec.api import infer, train
@@ -133,7 +134,7 @@ def test_zero_rows_of_those_with_a_yes_are_found(question: str) -> None:
     assert measure(guess, y) == 1.0
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("question", sampled(QUESTIONS))
 def test_zero_rows_that_have_nothing_to_do_with_values_tell_none(question: str) -> None:
     found = []
     for seed in range(20):

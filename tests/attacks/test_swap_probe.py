@@ -8,6 +8,7 @@ import pytest
 import torch
 from attack_views import make_view, measure, null_band, rng
 from cohorts import cohort
+from sampled import sampled
 
 from vflsec.attacks.swap_probe import Swap, SwapProbe, donors
 from vflsec.core.message import Message
@@ -104,7 +105,7 @@ def test_it_reads_three_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    "defense", [DefenseSpec("iso", {}, "", 5.0), DefenseSpec("max_norm", {}, "", 1.0)]
+    "defense", sampled([DefenseSpec("iso", {}, "", 5.0), DefenseSpec("max_norm", {}, "", 1.0)])
 )
 def test_defenses_that_level_lengths_stop_it(defense: DefenseSpec) -> None:
     assert max(values("swap_probe", defense=(defense,))) < 0.65

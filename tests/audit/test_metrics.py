@@ -441,7 +441,7 @@ def test_zeros_beside_a_few_numbers_accuse_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("positives", "negatives"), sampled([(2, 100), (5, 1000), (3, 100), (10, 100)], 2)
+    ("positives", "negatives"), sampled([(5, 1000), (2, 100), (3, 100), (10, 100)])
 )
 @pytest.mark.parametrize("auc", [0.5, 0.7, 0.9, 0.97])
 def test_the_interval_of_an_auc_holds_it_with_few_positives(

@@ -229,7 +229,7 @@ def test_a_claim_is_one_sentence_of_its_values() -> None:
     assert made.fields()["says"] == made.sentence()
 
 
-@pytest.mark.parametrize("defense", ["gradperturb", "embedding_noise"])
+@pytest.mark.parametrize("defense", sampled(["gradperturb", "embedding_noise"]))
 @pytest.mark.parametrize(
     "algorithm",
     sampled(["splitnn", "jpl", "fedcvt", "fpd", "fewshot", "fedbcd", "oneshot", "vflhlp",

@@ -346,7 +346,7 @@ def test_gradperturb_does_not_stop_a_direct_attack_that_adds_up_epochs() -> None
 # CoAE
 
 
-@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("classes", sampled([2, 4]))
 def test_coae_codes_are_decodable_and_never_the_class_itself(classes: int) -> None:
     policy = make("coae")
     own = owner(policy, [0.0, 1e-9, 1.0], classes=classes, dtype=torch.float32)

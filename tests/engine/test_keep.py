@@ -126,7 +126,7 @@ def test_a_changed_grant_needs_no_training(kept: Path, tmp_path: Path, no_traini
         assert set(found[found.attack != ""].known_rows) == {known}
 
 
-@pytest.mark.parametrize("changed", [{"accumulate": "false", "epoch": "last"}, {}])
+@pytest.mark.parametrize("changed", sampled([{"accumulate": "false", "epoch": "last"}, {}]))
 def test_attack_prints_a_table_and_leaves_all_as_it_was(
     kept: Path, changed: dict[str, str], no_training: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

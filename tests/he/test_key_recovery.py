@@ -99,7 +99,7 @@ def test_flooded_answers_do_not(
         assert is_ternary(attack(keys.public_bytes, once, exact)[1])
 
 
-@pytest.mark.parametrize("degree", [4096, 8192, pytest.param(16384, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("degree", sampled([4096, 8192, 16384]))
 def test_noise_is_below_its_bound(degree: int) -> None:
     """What flooding is sized against, for columns of norm 4: the bound holds, and is not idle."""
     bits, scale = ((53, 36, 20), 36) if degree == 4096 else ((60, 50, 50, 58), 50)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sampled import sampled
 
 from vflsec.core.channel import Recorder
 from vflsec.core.rng import generator, numpy_generator
@@ -136,7 +137,7 @@ def unflooded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unflooded")
-@pytest.mark.parametrize("weights", ["plain", "shared"])
+@pytest.mark.parametrize("weights", sampled(["shared", "plain"]))
 def test_real_and_emulated_agree(weights: str) -> None:
     """Each answer is rounded once to the grid, with its mask or without: at most half a step off
     in either mode, and weights that began, or moved, by rounded answers add the rest.
@@ -163,7 +164,7 @@ def test_real_and_emulated_agree(weights: str) -> None:
 
 
 @pytest.mark.usefixtures("unflooded")
-@pytest.mark.parametrize("weights", ["plain", "shared"])
+@pytest.mark.parametrize("weights", sampled(["shared", "plain"]))
 def test_attacks_agree_in_both_modes(weights: str) -> None:
     pytest.importorskip("tenseal")
     found = [attacked("output", mode=m, weights=weights, **ONCE)[0] for m in ("real", "emulated")]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from attack_views import feature_view, rng
+from sampled import sampled
 
 from vflsec.core.task import Task
 from vflsec.core.view import Facts, View
@@ -59,7 +60,7 @@ def error(measures: list[Measure], control: str) -> float:
     return float(np.mean([float(m.controls[control]["value"] or 0.0) for m in measures]))
 
 
-@pytest.mark.parametrize("kind", ["classes", "value", "several"])
+@pytest.mark.parametrize("kind", sampled(["classes", "value", "several"]))
 def test_a_column_that_is_the_label_is_not_told_to_the_label_party(kind: str) -> None:
     """Without own labels among the controls the advantage was 0.5 of AUC."""
     found = measured({s: copied(s, kind) for s in range(2)}, "attribute", column=f"{PARTY}0")

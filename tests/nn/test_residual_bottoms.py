@@ -119,7 +119,7 @@ def stacked(tasks: dict[int, Task], seeds: list[int]) -> Stack:
 @pytest.mark.parametrize(
     ("name", "kind", "cut"),
     sampled([("splitnn", "wideresnet", 64), ("fedbcd", "resnet", 8), ("splitnn", "resnet", 8),
-             ("oneshot", "wideresnet", 64)], 2),
+             ("oneshot", "wideresnet", 64)]),
 )  # fmt: skip
 def test_a_cell_does_not_depend_on_its_company(
     name: str, kind: str, cut: int, tasks: dict[int, Task]

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from audited import Planted, audited, gate
 from printed import beside_verdicts, headline, junit_xml, next_steps, sarif
+from sampled import sampled
 
 from vflsec.audit.findings import Finding
 from vflsec.audit.gate import Reason, Verdict
@@ -71,7 +72,7 @@ def decided(folder: Path, planted: Planted, text: str) -> tuple[dict[str, Any], 
     }, " ".join(f["text"] for f in summary["findings"])
 
 
-@pytest.mark.parametrize("rule", CASES)
+@pytest.mark.parametrize("rule", sampled(CASES, every=3))
 def test_rewording_every_sentence_changes_no_decision(rule: str, tmp_path: Path) -> None:
     planted, text = CASES[rule]
     plain, said = decided(tmp_path / "plain", planted, text)
