@@ -97,6 +97,7 @@ def test_how_much_is_counted_in_people() -> None:
         (0.3, 0.25, 0.4, statement._NOT_LESS),  # as much, and too few repetitions to show it
         (0.3, 0.25, 0.01, statement._INFERS),
         (0.0, 0.01, 0.01, statement._NOT_SHOWN),
+        (0.0, 0.01, 1.0, statement._TOO_FEW),  # even the largest leak is within the interval
     ],
 )
 def test_what_is_no_longer_shown_is_less_only_where_that_is_shown(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
+from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
@@ -33,6 +34,7 @@ _NOT_SHOWN = "Not shown"
 _LESS = "Not shown, and less than without"
 _NOT_LESS = "Not shown to be less than without"
 _UNKNOWN = "Unknown"
+_TOO_FEW = "Unknown: too few repetitions"
 _UNTESTED = "Not tested"
 _COUNTED = {"auc": "pairs of people", "accuracy": "people"}
 """What a figure counts 100 of, where people can count it."""
@@ -104,7 +106,7 @@ def _still_infers(
 ) -> Cell | str:
     """What claims with a protection come to, beside those without."""
     found = _infers(after, points)
-    if found != _NOT_SHOWN or not any(c.is_leak for c in before):
+    if found not in (_NOT_SHOWN, _TOO_FEW) or not any(c.is_leak for c in before):
         return found
     return _LESS if _is_less(after, before) else _NOT_LESS
 
@@ -137,8 +139,16 @@ def _infers(claims: Sequence[LeakageClaim], points: Mapping[Identity, Point]) ->
         return Cell("; ".join((found, *filter(None, much))), Tone.LEAK)
     if not claims:
         return _UNTESTED
-    known = any(c.significance is not Significance.NO_INTERVAL for c in claims)
-    return _NOT_SHOWN if known else _UNKNOWN
+    known = [c for c in claims if c.significance is not Significance.NO_INTERVAL]
+    if not known:
+        return _UNKNOWN
+    return _TOO_FEW if all(map(_excludes_nothing, known)) else _NOT_SHOWN
+
+
+def _excludes_nothing(c: LeakageClaim) -> bool:
+    """Whether even the largest leak there can be is within an interval."""
+    of = "" if c.quantity is Quantity.EXPOSED else c.metric
+    return c.most is not None and c.most >= find_reach("advantage", of)[1]
 
 
 def _count(quantity: Quantity, p: Point) -> str:
