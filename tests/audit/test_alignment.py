@@ -42,23 +42,23 @@ def source(kind: str, n: int = 1500, seed: int = 0, keep: float = 0.5) -> Source
 @pytest.mark.parametrize("kind", ["slope", "island"])
 def test_an_overlap_that_a_column_decides_is_found(kind: str) -> None:
     mine, theirs = find_alignment(source(kind))
-    assert (mine["party"], mine["about"]) == ("bank", "shop")
-    assert (mine["rows"], mine["common"], mine["theirs"]) == (1500, 750, 1150)
-    assert mine["columns"]["low"] > 0.8
-    assert ", significant." in mine["says"]
-    assert "not found" not in mine["says"]
-    assert mine["control"]["low"] < 0.5 < mine["control"]["high"]
-    assert (theirs["party"], theirs["common"]) == ("shop", 750)
-    assert "750 of 1150" in theirs["says"]
+    assert (mine.party, mine.about) == ("bank", "shop")
+    assert (mine.rows, mine.common, mine.theirs) == (1500, 750, 1150)
+    assert mine.columns.low > 0.8
+    assert ", significant." in mine.says
+    assert "not found" not in mine.says
+    assert mine.control.low < 0.5 < mine.control.high
+    assert (theirs.party, theirs.common) == ("shop", 750)
+    assert "750 of 1150" in theirs.says
 
 
 def test_null_a_random_overlap_is_found_in_no_more_than_its_error_rate() -> None:
     """8 intervals at 95 %: more than three miss 0.5 four times in ten thousand."""
     worlds = [source("random", n=600, seed=s) for s in range(4)]
-    found = [f["columns"] for w in worlds for f in find_alignment(w)]
-    assert sum(not f["low"] <= 0.5 <= f["high"] for f in found) <= 3
-    assert np.mean([f["auc"] for f in found]) == pytest.approx(0.5, abs=0.05)
-    said = find_alignment(source("random"))[0]["says"]
+    found = [f.columns for w in worlds for f in find_alignment(w)]
+    assert sum(not f.low <= 0.5 <= f.high for f in found) <= 3
+    assert np.mean([f.auc for f in found]) == pytest.approx(0.5, abs=0.05)
+    said = find_alignment(source("random"))[0].says
     assert "not significant" in said
 
 
@@ -76,7 +76,7 @@ def test_intervals_of_many_pairs_hold_together() -> None:
     """5 parties: 4 figures of the label, and one of columns of each pair but those about the first,
     which has every row. Of one such pair of two parties there are 2 figures."""
     pair = find_alignment(several(0, 2), 1 - 0.05 * 2 / 20)[0]
-    assert next(f for f in find_alignment(several(0)) if f["about"] == "p1") == pair
+    assert next(f for f in find_alignment(several(0)) if f.about == "p1") == pair
 
 
 @pytest.mark.slow
@@ -84,29 +84,29 @@ def test_null_of_many_pairs_none_is_telling_by_chance() -> None:
     """Each at 95 % by itself, 10 of these 30 audits said that one tells."""
     said = 0
     for seed in range(30):
-        found = [f["says"] for f in find_alignment(several(seed))]
+        found = [f.says for f in find_alignment(several(seed))]
         said += any(", significant." in s or "more often" in s for s in found)
     assert said <= 4
 
 
 def test_membership_that_tells_of_the_label_is_said_of_the_active_party_alone() -> None:
     mine, theirs = find_alignment(source("label"))
-    assert mine["label"]["low"] > 0.6
-    assert "rows are more often 'yes'" in mine["says"]
-    assert theirs["label"] is None
+    assert mine.label.low > 0.6
+    assert "rows are more often 'yes'" in mine.says
+    assert theirs.label is None
     none, _ = find_alignment(source("random"))
-    assert "more often" not in none["says"]
+    assert "more often" not in none.says
 
 
 def test_what_cannot_be_measured_is_said() -> None:
     few = source("random", keep=(1500 - LEAST + 1) / 1500)
     mine, theirs = find_alignment(few)
-    assert mine["columns"] is None
-    assert "Too few rows" in mine["says"]
+    assert mine.columns is None
+    assert "Too few rows" in mine.says
     whole = source("random", keep=1.0)
     mine, theirs = find_alignment(whole)
-    assert "1500 of 1500" in mine["says"]
-    assert theirs["rows"] == 1900
+    assert "1500 of 1500" in mine.says
+    assert theirs.rows == 1900
     same = PartyData(np.zeros((1500, 1)), np.arange(1500), ("z",), (None,))
     world = Source("w", {"bank": whole.parties["bank"], "shop": same}, "bank", whole.y[:1500], ())
     assert find_alignment(world) == []

@@ -235,7 +235,7 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         spans.parties["a"].values[:, 0], frame.span / pd.Timedelta(days=1), atol=1e-8
     )
-    kinds = {c["name"]: c["kind"] for c in typed.facts["tables"][0]["columns"]}
+    kinds = {c.name: c.kind for c in typed.facts.tables.tables[0].columns}
     assert (kinds["when"], kinds["day"]) == ("date", "date")
 
 
@@ -244,7 +244,7 @@ def test_dates_that_cannot_be_told_apart_are_said(tmp_path: Path) -> None:
     write(tmp_path / "t.csv", f"d,x,y\n{rows}\n")
     source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["d"], "b": ["x"]}))
     assert source.parties["a"].categories[0] is not None
-    (note,) = source.facts["notes"]
+    (note,) = source.facts.notes
     assert "column 'd'" in note
     assert "day and month are ambiguous" in note
 

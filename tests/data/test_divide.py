@@ -80,7 +80,7 @@ def test_a_draw_is_one_division_for_all_seeds(path: Path) -> None:
     written = {"file": path.name, "label": "y", "split": "side", "columns": columns(one)}
     listed = load_source(written, 0, path.parent)
     assert listed.digest == one.digest  # as if they were listed
-    (note,) = set(one.facts["notes"]) - set(listed.facts["notes"])
+    (note,) = set(one.facts.notes) - set(listed.facts.notes)
     shares = [float(x) for x in re.findall(r"with (\d\.\d+)", note)]
     assert sum(shares) == pytest.approx(1.0, abs=1e-3)
     counts = [int(x) for x in re.findall(r"(\d+) columns with", note)]

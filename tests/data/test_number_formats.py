@@ -96,9 +96,9 @@ def test_a_spelled_column_is_the_plain_one_bit_for_bit(
     for party in ("a", "b"):
         one, other = (s.parties[party].values for s in (plain, spelled))
         assert one.tobytes() == other.tobytes()
-    assert spelled.facts["notes"] == []
-    (column,) = (c for c in spelled.facts["tables"][0]["columns"] if c["name"] == "x")
-    assert (column["kind"], column["unit"]) == ("number", unit)
+    assert spelled.facts.notes == []
+    (column,) = (c for c in spelled.facts.tables.tables[0].columns if c.name == "x")
+    assert (column.kind, column.unit) == ("number", unit)
     one, other = (make_task(s, 3) for s in (plain, spelled))
     assert one.schema == other.schema
     assert all(torch.equal(one.x[p], other.x[p]) for p in ("a", "b"))
@@ -192,7 +192,7 @@ def test_what_may_be_numbers_or_text_is_asked(case: str, tmp_path: Path) -> None
         assert np.isnan(load(path, missing={"x": [wrong]}).parties["b"].values).any()
     source = load(path, categorical=["x"])
     assert source.parties["b"].categories[0] is not None
-    assert source.facts["notes"] == []
+    assert source.facts.notes == []
 
 
 def test_codes_among_numbers_are_a_category(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_codes_among_numbers_are_a_category(tmp_path: Path) -> None:
     texts = [f"{100 + i}" if i % 40 else f"V{i + 10}" for i in range(N)]
     source = load(table(tmp_path / "t.csv", texts))
     assert source.parties["b"].categories[0] is not None
-    assert "such as 'V10', that are no numbers" in source.facts["notes"][0]
+    assert "such as 'V10', that are no numbers" in source.facts.notes[0]
 
 
 def test_points_beside_whole_numbers_are_asked(tmp_path: Path) -> None:
@@ -213,14 +213,14 @@ def test_points_beside_whole_numbers_are_asked(tmp_path: Path) -> None:
     assert load(path, numeric=["x"]).parties["b"].values[9, 0] == 1.025
     for plain in (["0.512", "1.234"], ["1.234", "2.5"], ["1.234", "2.345"], ["1.234", "5000"]):
         assert read_column(plain).values == [float(text) for text in plain]
-        assert load(table(path, [plain[i % 2] for i in range(N)])).facts["notes"] == []
+        assert load(table(path, [plain[i % 2] for i in range(N)])).facts.notes == []
 
 
 def test_dates_stay_dates_and_zip_codes_say_so(tmp_path: Path) -> None:
     dates = load(table(tmp_path / "d.csv", [f"{i % 28 + 1}.3.2024" for i in range(N)]))
-    assert dates.facts["tables"][0]["columns"][1]["kind"] == "date"
+    assert dates.facts.tables.tables[0].columns[1].kind == "date"
     codes = load(table(tmp_path / "c.csv", [f"{i % 90 + 1000:05d}" for i in range(N)]))
-    assert "begin with 0" in codes.facts["notes"][0]
+    assert "begin with 0" in codes.facts.notes[0]
 
 
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])

@@ -82,14 +82,14 @@ def test_the_line_that_is_proposed_leaves_codes_empty(kind: str, tmp_path: Path)
     init = ["init", str(path), "--label", "y", "--out", out]
     assert main.main(init) == 0
     spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x y"]})
-    (why,) = load_tables(path, spec).facts["notes"]
+    (why,) = load_tables(path, spec).facts.notes
     (asked,) = re.findall(r"add `(.+?)` to your", why)
     assert shlex.split(asked) == ["--missing", "x y=-999"]
     (line,) = re.findall(r"(missing = .+?) under", why)
     missing = tomllib.loads(line)["missing"] | {"b.w": ["unknown"]}
     spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x y", "w"]}, missing=missing)
     source = load_tables(path, spec)
-    assert source.facts["notes"] == []
+    assert source.facts.notes == []
     values = source.parties["b"].values
     assert np.isnan(values).sum(0).tolist() == [9, 3]
     assert values[9:, 0].tolist() == x[9:].tolist()
@@ -114,11 +114,11 @@ def test_a_huge_value_is_a_note_and_changes_no_number(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": x, "z": np.arange(N) % 7, "y": np.arange(N) % 2}).to_csv(path, index=False)
     source = load_tables(path, TableSpec(label="y", columns=COLUMNS))
-    (note,) = source.facts["notes"]
+    (note,) = source.facts.notes
     assert "column 'x' is read as number, but has 1 value (1e+30) far beyond all others" in note
     assert source.parties["b"].values[:, 0].tolist() == x.tolist()
     quiet = load_tables(path, TableSpec(label="y", columns=COLUMNS, numeric=["x"]))
-    assert quiet.facts["notes"] == []
+    assert quiet.facts.notes == []
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def test_account_numbers_stored_as_numbers_are_doubted(case: str, tmp_path: Path
     table = {"x": x, "z": np.arange(N) % 7, "y": np.arange(N) % 2}
     pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
     source = load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns=COLUMNS))
-    asked = [n for n in source.facts["notes"] if "--drop x" in n]
+    asked = [n for n in source.facts.notes if "--drop x" in n]
     assert len(asked) == doubted
     spec = TableSpec(label="y", columns=COLUMNS, numeric=["x"])
-    assert not load_tables(tmp_path / "t.parquet", spec).facts["notes"]
+    assert not load_tables(tmp_path / "t.parquet", spec).facts.notes
 
 
 @pytest.mark.parametrize("text", [False, True])
@@ -208,4 +208,4 @@ def test_floats_beyond_counting_are_not_taken_for_row_numbers(tmp_path: Path) ->
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": x, "z": np.arange(N) % 7, "y": np.arange(N) % 2}).to_csv(path, index=False)
     source = load_tables(path, TableSpec(label="y", columns=COLUMNS))
-    assert source.facts["notes"] == []
+    assert source.facts.notes == []

@@ -60,9 +60,10 @@ def test_it_is_said_and_joined_only_if_asked(
     assert compared(here, there) == [Respelled(("bank", "shop"), (how,), N - alike, example)]
     source = two(tmp_path, here, there)
     assert len([r for r in list_warnings(source) if f"--id-match {how}`" in r]) == 1
-    assert (source.facts["overlap"], len(source.ids)) == (alike, 2 * N - alike)
+    assert source.facts.tables.overlap[source.active].common == alike
+    assert len(source.ids) == 2 * N - alike
     matched = two(tmp_path, here, there, how)
-    assert (matched.facts["overlap"], len(matched.ids)) == (N, N)
+    assert (matched.facts.tables.overlap[matched.active].common, len(matched.ids)) == (N, N)
     assert matched.digest != source.digest
 
 
@@ -149,7 +150,7 @@ def test_init_names_the_columns_and_how_they_match(tmp_path: Path) -> None:
     advice = "--id-match punctuation,casefold --id bank=customer --id shop=Kunde"
     assert advice in str(caught.value)
     asked = Wishes("y", ["bank=customer", "shop=Kunde"], id_match=("punctuation", "casefold"))
-    assert draft_scenario([bank, shop], asked, tmp_path).facts["overlap"]["shop"]["common"] == N
+    assert draft_scenario([bank, shop], asked, tmp_path).tables.overlap["shop"].common == N
 
 
 @pytest.mark.parametrize(
@@ -165,5 +166,5 @@ def test_init_names_the_columns_and_how_they_match(tmp_path: Path) -> None:
 def test_it_is_not_said(tmp_path: Path, mine: list[str], theirs: list[str]) -> None:
     common = [str(i) for i in range(100, 100 + N)]
     source = two(tmp_path, [*mine, *common], [*common, *theirs])
-    assert not source.facts["respelled"]
-    assert source.facts["overlap"] == N
+    assert not source.facts.respelled
+    assert source.facts.tables.overlap[source.active].common == N

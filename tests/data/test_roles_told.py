@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from vflsec.data.label_leakage import count_runs, find_telling_columns
+from vflsec.data.table_facts import Overlap
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.table_warnings import list_warnings
 from vflsec.data.tables import load_tables
@@ -39,9 +40,9 @@ IDS = {"bank": "customer_id", "shop": "Customer ID"}
 
 def test_ids_by_party_join(tmp_path: Path) -> None:
     source = load_tables(pair(tmp_path), TableSpec(id=IDS, label="y"))
-    assert source.facts["parties"] == {
-        "bank": {"rows": 40, "common": 10, "labelled": 10, "only_here": 30},
-        "shop": {"rows": 30, "common": 10, "labelled": 10, "only_here": 20},
+    assert source.facts.tables.overlap == {
+        "bank": Overlap(rows=40, common=10, labelled=10, only_here=30),
+        "shop": Overlap(rows=30, common=10, labelled=10, only_here=20),
     }
     assert source.parties["bank"].names == ("x",)
     assert source.parties["shop"].names == ("v",)
@@ -189,12 +190,9 @@ def test_columns_are_told(tmp_path: Path) -> None:
             columns={"a": ["amount", "since", "note"], "b": ["zip", "job"]},
         ),
     )
-    (table,) = source.facts["tables"]
-    assert (table["file"], table["rows"], table["read_as"]) == ("t.csv", n, "")
-    found = {
-        c["name"]: (c["party"], c["role"], c["kind"], c["distinct"], c["missing"])
-        for c in table["columns"]
-    }
+    (table,) = source.facts.tables.tables
+    assert (table.file, table.rows, table.read_as) == ("t.csv", n, "")
+    found = {c.name: (c.party, c.role, c.kind, c.distinct, c.missing) for c in table.columns}
     assert found == {
         "id": ("", "id", "text", n, 0),
         "amount": ("a", "feature", "number", n, 0),
@@ -218,7 +216,7 @@ def test_columns_are_told(tmp_path: Path) -> None:
             columns={"a": ["amount", "note"], "b": ["zip", "job"]},
         ),
     )
-    assert quiet.facts["notes"] == []
+    assert quiet.facts.notes == []
 
 
 def test_numbers_that_parquet_types_as_text_are_told(tmp_path: Path) -> None:
@@ -227,7 +225,7 @@ def test_numbers_that_parquet_types_as_text_are_told(tmp_path: Path) -> None:
     )
     columns = {"a": ["x"], "b": ["z"]}
     source = load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns=columns))
-    assert "'x' is read as category, but has numbers written as text" in (source.facts["notes"][0])
+    assert "'x' is read as category, but has numbers written as text" in (source.facts.notes[0])
     source = load_tables(
         tmp_path / "t.parquet", TableSpec(label="y", columns=columns, numeric=["x"])
     )

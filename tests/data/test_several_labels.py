@@ -56,9 +56,9 @@ def test_each_column_is_read_as_two_classes_are(tmp_path: Path) -> None:
     for k, name in enumerate(LABELS):
         alone = load_tables(files, TableSpec(label=name, id="id"))
         assert source.values[:, k].tolist() == alone.y.tolist()
-    kinds = {c["name"]: c for c in source.facts["tables"][0]["columns"]}
-    assert kinds["flu"]["role"] == kinds["asthma"]["role"] == "label"
-    assert "one label of several" in kinds["flu"]["kind"]
+    kinds = {c.name: c for c in source.facts.tables.tables[0].columns}
+    assert kinds["flu"].role == kinds["asthma"].role == "label"
+    assert "one label of several" in kinds["flu"].kind
 
 
 def test_a_row_without_any_label_is_a_row_without_a_label(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_row_without_any_label_is_a_row_without_a_label(tmp_path: Path) -> Non
     task = make_task(source, 0)
     assert int(task.y[0]) == -1
     assert all(0 not in task.sets[s].tolist() for s in ("labelled", "validation", "test"))
-    assert source.facts["unlabelled"] == 1
+    assert source.facts.unlabelled == 1
     assert int(task.of_label("flu").y[0]) == -1
 
 

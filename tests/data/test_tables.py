@@ -18,6 +18,7 @@ from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.data.read_table import read_frame
 from vflsec.data.table_spec import TableSpec
+from vflsec.data.table_warnings import count_missing
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
 
@@ -63,9 +64,9 @@ def test_two_files_join_on_ids(folder):
     np.testing.assert_array_equal(bank.values[:, 1], [1, 2, np.nan, 1])
     assert shop.categories == (None, ("false", "true"))
     np.testing.assert_array_equal(shop.values[:, 1], [2, 1, 2, np.nan])
-    assert source.facts["overlap"] == 3
-    assert source.facts["unlabelled"] == 2
-    assert source.facts["missing"] == {"bank": 2, "shop": 1}
+    assert source.facts.tables.overlap[source.active].common == 3
+    assert source.facts.unlabelled == 2
+    assert count_missing(source) == {"bank": {"balance": 1, "job": 1}, "shop": {"member": 1}}
 
 
 def test_parquet_gzip_and_csv_read_alike(folder):
@@ -125,7 +126,7 @@ def test_one_file_with_column_groups(folder):
     )
     assert no_id.ids == ("0", "1", "2", "3")
     assert no_id.active == "a"
-    assert no_id.facts["unused_columns"] == ["id"]
+    assert no_id.facts.unused == ["id"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_ids_match_as_trimmed_text(tmp_path, left, right, common):
     source = load_tables(
         {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, TableSpec(id="id", label="y")
     )
-    assert source.facts["overlap"] == common
+    assert source.facts.tables.overlap[source.active].common == common
 
 
 @pytest.mark.parametrize("kind", [pa.decimal128(20, 0), pa.float64(), pa.float32(), pa.int64()])
@@ -162,7 +163,7 @@ def test_whole_numbers_are_ids_whatever_their_type(tmp_path, kind, first):
     if first < 2**bits:
         source = load_tables(files, TableSpec(id="id", label="y"))
         assert source.ids[:6] == tuple(map(str, ids))
-        assert source.facts["overlap"] == 4
+        assert source.facts.tables.overlap[source.active].common == 4
         return
     with pytest.raises(DataError, match=rf"or numbers below 2\^{bits}, got \d+ .* in row 2"):
         load_tables(files, TableSpec(id="id", label="y"))
@@ -203,7 +204,7 @@ def test_rare_categories_are_folded(tmp_path):
     known = source.parties["a"].categories[0]
     assert len(known) == MOST_CATEGORIES + 1
     assert known[-1] == "(rare)"
-    assert source.facts["folded_categories"] == {"a.k": 50}
+    assert source.facts.folded == {"a.k": 50}
     rare = source.parties["a"].values[:, 0] == len(known)
     assert rare[:20].all()
     assert rare.sum() == 20 + 2 * 30
@@ -219,8 +220,8 @@ def test_a_nearly_numeric_column_is_asked_or_reported(tmp_path):
     (tmp_path / "t.csv").write_text(f"x,y,z\n{few}\n3+,1,1\n")
     source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns=columns))
     assert len(source.parties["a"].categories[0]) == 4
-    assert "t.csv: column 'x'" in source.facts["notes"][0]
-    assert "'3+'" in source.facts["notes"][0]
+    assert "t.csv: column 'x'" in source.facts.notes[0]
+    assert "'3+'" in source.facts.notes[0]
 
 
 def test_split_and_group_columns(tmp_path):
@@ -366,7 +367,7 @@ def test_a_division_of_quantities_takes_labelled_rows_and_stands_with_one_file(o
     spec = TableSpec(label="y", task="regression", drop=frozenset({"id", "side", "who"}))
     made = load_tables(one, replace(spec, divide=Division(importance=0.6)))
     assert "b" in made.parties["passive"].names
-    assert made.facts["unlabelled"] == 10
+    assert made.facts.unlabelled == 10
     for wrong in ({"columns": {"active": ["a"], "passive": ["b"]}}, {"active": "active"}):
         with pytest.raises(DataError, match="divide"):
             load_tables(one, replace(spec, divide=Division(importance=0.6), **wrong))
@@ -534,7 +535,7 @@ def test_credit_default_as_two_files(real_data):
         ),
     )
     assert len(source.y) == 30_000
-    assert source.facts["overlap"] == 30_000
+    assert source.facts.tables.overlap[source.active].common == 30_000
     assert source.active == "bank"
     assert [len(d.names) for d in source.parties.values()] == [13, 10]
     assert np.bincount(source.y).tolist() == [23_364, 6_636]
@@ -558,7 +559,10 @@ def test_adult_as_one_file_with_its_own_split(real_data):
             split="split",
         ),
     )
-    assert source.facts["missing"] == {"active": 2799 + 2809, "passive": 857}
+    assert {p: sum(of.values()) for p, of in count_missing(source).items()} == {
+        "active": 2799 + 2809,
+        "passive": 857,
+    }
     task = make_task(source, 0)
     assert len(task.sets["test"]) == 16_281
     assert task.schema["passive"].cardinalities == (0, 8, 7, 6, 3, 42)

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 from vflsec.audit.intervals import auc_interval, mean_auc
 from vflsec.core.rng import numpy_generator
 from vflsec.data.source import Source
-from vflsec.runtime.plain_values import Table
+from vflsec.data.table_facts import Matched, Ranked
 
 LEAST = 50
 """Rows that must be there, and as many that must not, for a learner to be fitted and scored."""
@@ -42,57 +41,20 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class _Ranked(NamedTuple):
-    """An AUC over n rows with its interval."""
-
-    auc: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.auc:.2f} ({self.low:.2f} to {self.high:.2f})"
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """What `party` learns of `about`: how many rows, and how well who is there can be ranked."""
-
-    party: str
-    about: str
-    rows: int
-    theirs: int
-    common: int
-    columns: _Ranked | None = None
-    control: _Ranked | None = None
-    label: _Ranked | None = None
-
-    def write(self, source: Source) -> Table:
-        """As it is stored, with a sentence or a few."""
-        ranked = ("columns", "control", "label")
-        figures = {k: v._asdict() if (v := getattr(self, k)) else None for k in ranked}
-        return {**asdict(self), **figures, "says": _says(self, source)}
-
-
-def find_alignment(source: Source, confidence: float = 0.95) -> list[Table]:
+def find_alignment(source: Source, confidence: float = 0.95) -> list[Matched]:
     """What each party learns of each other one; nothing where all parties hold the same rows.
 
     Args:
         source: with the rows of each party.
         confidence: with which all intervals hold together (Bonferroni over the figures): of parties
             whose rows are missing at random one pair in many would look telling.
-
-    Returns:
-        for each ordered pair: ``party`` (who learns), ``about``, ``rows`` (its own), ``theirs``,
-        ``common``, ``columns``, ``control`` and ``label`` ({auc, low, high, n} each, or None) and
-        ``says``, a sentence or a few.
     """
     rows = {p: np.asarray(d.rows) for p, d in source.parties.items()}
     everywhere = len({tuple(np.sort(r).tolist()) for r in rows.values()}) == 1
     return [] if everywhere else list(_pairs(source, rows, confidence))
 
 
-def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Iterator[Table]:
+def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Iterator[Matched]:
     design = {p: _design(source, p) for p in rows}
     held = {(p, q): np.isin(rows[p], rows[q]) for p, q in itertools.permutations(rows, 2)}
     asked = [p for (p, _), at in held.items() if min(at.sum(), (~at).sum()) >= LEAST]
@@ -110,7 +72,8 @@ def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Itera
             if party == source.active and len(source.class_names) == 2:
                 label = _labels(source.y[rows[party]], there, confidence)
         sizes = len(there), len(rows[about]), int(there.sum())
-        yield _Pair(party, about, *sizes, columns, control, label).write(source)
+        found = Matched(party, about, *sizes, columns, control, label)
+        yield replace(found, says=_says(found, source))
 
 
 def _design(source: Source, party: str) -> Floats | None:
@@ -128,7 +91,7 @@ def _design(source: Source, party: str) -> Floats | None:
 
 def _predicted(
     own: Floats, there: NDArray[np.bool_], names: tuple[str, ...], confidence: float
-) -> _Ranked:
+) -> Ranked:
     """AUC on one half of the rows of a learner fitted on the other: ranks of two, added.
 
     Logistic regression finds a slope, trees find an island; neither is chosen by its score.
@@ -156,7 +119,7 @@ def _halved(rows: Ints, g: np.random.Generator) -> Ints:
     return g.permutation(rows)[:n]
 
 
-def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> _Ranked | None:
+def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> Ranked | None:
     """AUC of membership alone for the label, over labelled rows."""
     known = y >= 0
     y, there = y[known], there[known]
@@ -165,15 +128,15 @@ def _labels(y: Ints, there: NDArray[np.bool_], confidence: float) -> _Ranked | N
     return _figure(there.astype(float), y == 1, confidence)
 
 
-def _figure(scores: Floats, positive: NDArray[np.bool_], confidence: float) -> _Ranked:
+def _figure(scores: Floats, positive: NDArray[np.bool_], confidence: float) -> Ranked:
     found, pairs = mean_auc([(np.arange(len(scores)), scores, positive)])
     low, high = auc_interval(found, pairs, confidence)
     assert low is not None, "both classes are there"
     assert high is not None, "both classes are there"
-    return _Ranked(found.value, low, high, len(scores))
+    return Ranked(found.value, low, high, len(scores))
 
 
-def _says(found: _Pair, source: Source) -> str:
+def _says(found: Matched, source: Source) -> str:
     party, about, n, common = found.party, found.about, found.rows, found.common
     text = f"{party} learns which of its {n} rows {about} has: {common} of {n}."
     if found.columns is not None and found.control is not None:

@@ -10,6 +10,7 @@ from vflsec.audit.exposure import Protocol
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.looks import Looks
 from vflsec.audit.point import Grants, Training
+from vflsec.data.table_facts import UserTables
 from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult
 
@@ -214,7 +215,7 @@ class AuditRecord(Recorded):
     looks: Looks = field(default_factory=Looks)
     gate_lines: Sequence[int] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
-    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    tables: Mapping[str, UserTables] = field(default_factory=dict)
     visibility: tuple[Protocol, ...] = ()
     shard: str = ""
 

@@ -29,6 +29,7 @@ from vflsec.data.load import load_source
 from vflsec.data.odd_values import leave_empty
 from vflsec.data.profile import count_values
 from vflsec.data.split import LEAST, present_rows, row_sets
+from vflsec.data.table_facts import UserTables
 from vflsec.data.table_spec import Aggregate, TableSpec
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError, format_list
@@ -120,12 +121,12 @@ class Draft:
 
     Attributes:
         text: the scenario.
-        facts: with ``tables`` and ``overlap``, see :mod:`vflsec.data.profile`.
+        tables: every column of them, and which rows parties share.
         notes: what was found or settled, in sentences.
     """
 
     text: str
-    facts: Table
+    tables: UserTables
     notes: Sequence[str] = field(default_factory=tuple)
 
 
@@ -190,8 +191,7 @@ def draft_scenario(
     notes += find_weaknesses(source)
     text = scenario_text(data, source, algorithm=wishes.algorithm, found_id=sure)
     load_scenario(tomllib.loads(text), components=False)
-    facts = {"tables": source.facts["tables"], "overlap": source.facts["parties"]}
-    return Draft(text, facts, notes)
+    return Draft(text, source.facts.tables, notes)
 
 
 def _choose_columns(

@@ -94,7 +94,6 @@ def init(
     from vflsec.config.schema import SCHEMA_FILE
     from vflsec.errors import ConfigError
     from vflsec.report.console import print_blocks
-    from vflsec.report.summary import UserTables, read_as
     from vflsec.report.tables import build_profile
     from vflsec.runtime.atomic_files import write_new
 
@@ -113,7 +112,7 @@ def init(
     draft = draft_scenario(tables, wishes, out.parent)
     write_new(out, draft.text, force=force)
     write_new(out.with_name(EDITOR_SCHEMA), SCHEMA_FILE.read_text(encoding="utf-8"), force=True)
-    print_blocks([build_profile(read_as(UserTables, draft.facts))], console_for())
+    print_blocks([build_profile(draft.tables)], console_for())
     for note in draft.notes:
         say(f"note: {note}")
     say(f"Wrote {out}. Next: {shlex.join(['vflsec', 'check', str(out)])}")

@@ -1,4 +1,4 @@
-"""What is in tables, as plain values: every column with its kind, and which rows parties share."""
+"""What is in tables: every column with its kind, and which rows parties share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from vflsec.data.features import Features
 from vflsec.data.read_table import Frame
+from vflsec.data.table_facts import ColumnFacts, Overlap, UserTable
 from vflsec.data.table_spec import TableSpec
-from vflsec.runtime.plain_values import Table
 
 
 def count_holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -27,27 +27,27 @@ def count_holders(rows: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
 
 def count_overlaps(
     rows: Mapping[str, NDArray[np.int64]], y: NDArray[np.int64]
-) -> dict[str, dict[str, int]]:
-    """{party: rows, rows in common with all parties, of these with a label, rows only here}."""
+) -> dict[str, Overlap]:
+    """Which rows each party shares; `y` is -1 for those without a label."""
     held = count_holders(rows)
     return {
-        p: {
-            "rows": len(r),
-            "common": int((held[r] == len(rows)).sum()),
-            "labelled": int(((held[r] == len(rows)) & (y[r] >= 0)).sum()),
-            "only_here": int((held[r] == 1).sum()),
-        }
+        p: Overlap(
+            rows=len(r),
+            common=int((held[r] == len(rows)).sum()),
+            labelled=int(((held[r] == len(rows)) & (y[r] >= 0)).sum()),
+            only_here=int((held[r] == 1).sum()),
+        )
         for p, r in rows.items()
     }
 
 
-def overlap_sentence(facts: Mapping[str, Mapping[str, int]]) -> str:
+def overlap_sentence(overlap: Mapping[str, Overlap]) -> str:
     """What became of rows that not all parties hold; '' if all hold all."""
-    common = next(iter(facts.values()))["common"]
-    lacking = {p: f["rows"] - common for p, f in facts.items() if f["rows"] > common}
+    lacking = [(p, f) for p, f in overlap.items() if f.rows > f.common]
     if not lacking:
         return ""
-    parts = ", ".join(f"{p} {k} of {facts[p]['rows']}" for p, k in lacking.items())
+    common = lacking[0][1].common
+    parts = ", ".join(f"{p} {f.rows - common} of {f.rows}" for p, f in lacking)
     return (
         f"{common} rows are held by all parties; rows without a partner everywhere: {parts}. Only "
         "algorithms that train on such rows use them."
@@ -72,7 +72,7 @@ class Described:
     active: str
     label_kind: str
 
-    def describe_column(self, name: str, array: pa.Array, parties: Sequence[str]) -> Table:
+    def describe_column(self, name: str, array: pa.Array, parties: Sequence[str]) -> ColumnFacts:
         """A column of the table of these parties."""
         owners = [p for p in parties if name in self.used[p]]
         party = owners[-1] if owners else parties[0] if len(parties) == 1 else ""
@@ -88,35 +88,23 @@ class Described:
             unit = made.written[name].unit if name in made.written else ""
         elif role == "label":
             party, kind = self.active, self.label_kind
-        return {
-            "name": name, "party": party, "role": role, "kind": kind, "unit": unit,
-            "distinct": count_values(array), "missing": array.null_count, "warning": warning,
-        }  # fmt: skip
+        counts = count_values(array), array.null_count
+        return ColumnFacts(name, party, role, kind, *counts, unit, warning)
 
 
-def describe_tables(frames: Mapping[str, Frame], described: Described) -> list[Table]:
-    """One entry for each file: how it was read, and every column.
-
-    A column has ``name``, ``party``, ``role`` (feature, id, label, split, group, dropped, unused),
-    ``kind`` (number, date, category; for a label its own), ``unit`` of its numbers, ``distinct``,
-    ``missing`` and ``warning``.
-    """
+def describe_tables(frames: Mapping[str, Frame], described: Described) -> tuple[UserTable, ...]:
+    """One entry for each file."""
     files: dict[int, tuple[Frame, list[str]]] = {}
     for p, frame in frames.items():
         files.setdefault(id(frame), (frame, []))[1].append(p)
-    return [
-        {
-            "file": frame.path.name,
-            "parties": parties,
-            "rows": frame.rows,
-            "read_as": frame.read_as,
-            "columns": [
-                described.describe_column(name, array, parties)
-                for name, array in frame.columns.items()
-            ],
-        }
+    return tuple(
+        UserTable(
+            frame.path.name, tuple(parties), frame.rows, frame.read_as,
+            tuple(described.describe_column(name, array, parties)
+                  for name, array in frame.columns.items()),
+        )
         for frame, parties in files.values()
-    ]
+    )  # fmt: skip
 
 
 def count_values(array: pa.Array) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.data.table_facts import Noticed
 from vflsec.label import Label, make_label, make_named_label
 
 
@@ -50,7 +51,7 @@ class Source:
             missing: then it is carved from train), or None for splits by seed.
         digest: a hash of the content; part of every cell's identity.
         group: (N,) int64 or None: rows of one group (for example a person) stay on one side.
-        facts: anything worth reporting (rows dropped, missing values, ...).
+        facts: what a reader should know of how it was read.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Source:
     values: NDArray[np.float64] | None = None
     labels: tuple[str, ...] = ()
     task: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Noticed = field(default_factory=Noticed)
 
     @property
     def label(self) -> Label:

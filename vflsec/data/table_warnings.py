@@ -56,19 +56,18 @@ def list_warnings(source: Source) -> list[str]:
         )
     out += find_weaknesses(source)
     facts = source.facts
-    for table in facts.get("tables", ()):
-        if table["read_as"] not in ("", "Parquet"):
-            out.append(f"{table['file']} is read as {table['read_as']}.")
-    if facts.get("parties"):
-        out += filter(None, [overlap_sentence(facts["parties"]), *facts.get("respelled", ())])
-    out += [str(n) for n in facts.get("notes", ())]
-    folded = [f"{c} {k}" for c, k in facts.get("folded_categories", {}).items()]
+    for table in facts.tables.tables:
+        if table.read_as not in ("", "Parquet"):
+            out.append(f"{table.file} is read as {table.read_as}.")
+    out += filter(None, [overlap_sentence(facts.tables.overlap), *facts.respelled])
+    out += facts.notes
+    folded = [f"{c} {k}" for c, k in facts.folded.items()]
     if folded:
         out.append(f"rare categories folded into one, by column: {_listed(folded)}.")
-    if facts.get("unused_columns"):
-        out.append(f"columns that nobody uses: {_listed(facts['unused_columns'])}.")
-    if facts.get("unlabelled"):
-        out.append(f"{facts['unlabelled']} of {len(source.y)} rows have no label.")
+    if facts.unused:
+        out.append(f"columns that nobody uses: {_listed(facts.unused)}.")
+    if facts.unlabelled:
+        out.append(f"{facts.unlabelled} of {len(source.y)} rows have no label.")
     return out
 
 
@@ -86,7 +85,7 @@ def find_weaknesses(source: Source) -> list[str]:
     out += [
         f"{file}: columns that aggregate does not name are left out, and nothing is audited of "
         f"them: {_listed(names)}. Name them too: {add_option('--aggregate COLUMN=first')}."
-        for file, names in source.facts.get("left_out", {}).items()
+        for file, names in source.facts.left_out.items()
     ]
     equal, rows = count_duplicates(source)
     if equal:
@@ -126,7 +125,7 @@ def _find_constants(source: Source) -> list[str]:
         names = find_constants(data)
         if names and len(names) == data.values.shape[1]:
             out.append(f"No column of {party} has two different values. Check its table.")
-        elif names and source.facts.get("tables"):
+        elif names and source.facts.tables.tables:
             out.append(
                 f"{_listed(names)} of {party} ha{'s' if len(names) == 1 else 've'} one value in "
                 "all rows: lost in the export? Leave out what teaches nothing: "
@@ -137,9 +136,9 @@ def _find_constants(source: Source) -> list[str]:
 
 def _without_a_message(source: Source) -> list[str]:
     """Ids, and orders of rows in users' tables, that tell the label: no attack reads these."""
-    tables = source.facts.get("tables", ())
+    tables = source.facts.tables.tables
     out = []
-    if any(c["role"] == "id" for t in tables for c in t["columns"]):
+    if any(c.role == "id" for t in tables for c in t.columns):
         for label in find_telling_ids(source):
             out.append(
                 f"Sorted, the ids set rows of one class of {label or 'the label'} behind each "
@@ -147,7 +146,7 @@ def _without_a_message(source: Source) -> list[str]:
                 "rows ids without meaning."
             )
     if len(tables) > 1:
-        files = {p: t["file"] for t in tables for p in t["parties"]}
+        files = {p: t.file for t in tables for p in t.parties}
         for party, label in find_telling_rows(source):
             out.append(
                 f"Rows of one class of {label or 'the label'} stand behind each other in "

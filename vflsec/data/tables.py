@@ -47,6 +47,7 @@ from vflsec.data.read_table import (
 )
 from vflsec.data.repeated_rows import join_rows
 from vflsec.data.source import PartyData, Source
+from vflsec.data.table_facts import Noticed, UserTables
 from vflsec.data.table_spec import TableSpec
 from vflsec.errors import data_error
 from vflsec.label import TaskName, make_named_label
@@ -148,7 +149,7 @@ def _load_divided(
     shares = zip(names, division.sum_shares(whose, rated), strict=True)
     said = ", ".join(f"{p} {len(columns[p])} columns with {share:.3f}" for p, share in shares)
     note = f"columns divided (share of the importance): {said}."
-    return replace(made, facts={**made.facts, "notes": [*made.facts["notes"], note]})
+    return replace(made, facts=replace(made.facts, notes=[*made.facts.notes, note]))
 
 
 class _Label(NamedTuple):
@@ -358,9 +359,8 @@ def _find_left_out(frames: Mapping[str, Frame], spec: TableSpec) -> dict[str, li
     return {file: names for file, names in found.items() if names}
 
 
-def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Table:
-    """What a reader of the report should know about the tables."""
-    frames, rows, made = joined.frames, joined.rows, described.made
+def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Noticed:
+    frames, made = joined.frames, described.made
     every = {c for cols in described.used.values() for c in cols} | set(described.spec.drop)
     every |= {c for p in frames for c in described.spec.taken(p)}
     notes = [
@@ -373,18 +373,12 @@ def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> Ta
         for of in {id(f): f for f in frames.values()}.values()
         if of.first_rows is not None
     ]
-    return {
-        "rows": {p: frames[p].rows for p in rows},
-        "overlap": int((count_holders(rows) == len(rows)).sum()),
-        "unlabelled": int((y < 0).sum()),
-        "missing": {p: int(np.isnan(of.values).sum()) for p, of in made.items()},
-        "folded_categories": {
-            f"{p}.{c}": k for p, of in made.items() for c, k in of.folded.items()
-        },
-        "unused_columns": sorted({c for f in frames.values() for c in f.columns} - every),
-        "left_out": _find_left_out(frames, described.spec),
-        "notes": notes,
-        "parties": count_overlaps(rows, y),
-        "tables": describe_tables(frames, described),
-        "respelled": [describe_respelled(r) for r in joined.respelled],
-    }  # fmt: skip
+    return Noticed(
+        tables=UserTables(describe_tables(frames, described), count_overlaps(joined.rows, y)),
+        unlabelled=int((y < 0).sum()),
+        folded={f"{p}.{c}": k for p, of in made.items() for c, k in of.folded.items()},
+        unused=sorted({c for f in frames.values() for c in f.columns} - every),
+        left_out=_find_left_out(frames, described.spec),
+        respelled=[describe_respelled(r) for r in joined.respelled],
+        notes=notes,
+    )

@@ -22,6 +22,7 @@ from vflsec.audit.point import Grants
 from vflsec.audit.record import AttackFacts, AuditRecord, Command, Described, ScenarioSource
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.data.load import table_files
+from vflsec.data.table_facts import UserTables
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.label import make_label
 from vflsec.plan.observe import System, drop_column_names, find_refusal
@@ -119,17 +120,9 @@ def _wanted(plan: Plan) -> dict[str, list[str]]:
     return {cell: list(keys) for cell, keys in wanted.items()}
 
 
-def _tables(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What is known of the tables of each data set."""
-    return {
-        g.data.name: {
-            "tables": list(g.data.tables),
-            "overlap": dict(g.data.overlap),
-            "alignment": [dict(a) for a in g.data.alignment],
-        }
-        for g in plan.groups
-        if g.data.tables or g.data.alignment
-    }
+def _tables(plan: Plan) -> dict[str, UserTables]:
+    found = {g.data.name: g.data.tables for g in plan.groups}
+    return {name: of for name, of in found.items() if of.tables or of.alignment}
 
 
 def _gate_lines(scenario: Scenario) -> list[int]:
@@ -158,7 +151,7 @@ def _source(scenario: Scenario, folder: Path) -> ScenarioSource:
 def _files(scenario: Scenario, plan: Plan) -> dict[str, str]:
     """What the tables held, by path as seen from the scenario's file; for `edited_tables`."""
     paths = {
-        path: None for g in plan.groups if g.data.tables
+        path: None for g in plan.groups if g.data.tables.tables
         for path in table_files(g.data.section, Path())
     }  # fmt: skip
     return {str(p): _held(scenario.base / p) for p in paths if (scenario.base / p).is_file()}

@@ -129,7 +129,7 @@ class Tasks:
         for seed in dict.fromkeys(c.seed for c in work.cells):
             if seed not in self._tasks:
                 source = self.backend.load_source(work.data.source, seed, self.base)
-                if work.data.tables and source.digest != work.data.digest:
+                if work.data.tables.tables and source.digest != work.data.digest:
                     where = f"{work.data.name}: its tables on {socket.gethostname()}"
                     raise ConfigError(f"{where} changed. Use the same files on every machine.")
                 self._tasks[seed] = self.backend.make_task(source, seed, **work.data.split)

@@ -211,9 +211,10 @@ class _Planner:
             rows=len(source.y),
             digest=source.digest,
             missing=count_missing(source),
-            tables=tuple(source.facts.get("tables", ())),
-            overlap=source.facts.get("parties", {}),
-            alignment=tuple(find_alignment(source, self.root.audit.confidence)),
+            tables=replace(
+                source.facts.tables,
+                alignment=tuple(find_alignment(source, self.root.audit.confidence)),
+            ),
             labelled=labelled,
             rarest=rarest,
             label_holder=source.label_holder,

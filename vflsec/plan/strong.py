@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vflsec.core.rng import derive
 from vflsec.data.dataset_shape import describe_shape
 from vflsec.data.split import row_sets
+from vflsec.data.table_facts import UserTables
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Table
@@ -92,10 +93,8 @@ def make_world(
         info,
         section=section,
         digest=hash_value(shape),
-        tables=(),
+        tables=UserTables(),
         missing={},
-        overlap={},
-        alignment=(),
     ), ""
 
 

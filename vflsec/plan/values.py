@@ -11,6 +11,7 @@ from typing import Any
 
 from vflsec.audit.exposure import Protocol
 from vflsec.data.load import SPLIT_KEYS
+from vflsec.data.table_facts import UserTables
 from vflsec.label import Label, make_label
 from vflsec.runtime.plain_values import Table
 from vflsec.runtime.typed_values import write_plain
@@ -19,8 +20,7 @@ from vflsec.specs import AttackSpec, CellSpec
 TUNING = "tuning"
 """Role of the groups whose trainings are on drawn worlds; no result of an audit."""
 
-_SHOWN = ("name", "parties", "classes", "rows", "missing", "tables", "overlap",
-          "alignment")  # fmt: skip
+_SHOWN = ("name", "parties", "classes", "rows", "missing")
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,8 @@ class DataInfo:
         rarest: those of the rarest class, of any label; 0 likewise, and for a quantity.
         digest: of the content.
         missing: {party: {column: rows without a value}}.
-        tables: of the user's own tables, one entry for each file; see
-            :func:`vflsec.data.profile.describe_tables`.
+        tables: of the user, see :mod:`vflsec.data.table_facts`.
         label_holder: whether the active party has labels and no column.
-        overlap: {party: rows, rows in common, of these labelled, rows only here}.
-        alignment: what each party learns of each other one by matching rows, see
-            :func:`vflsec.audit.alignment.find_alignment`.
     """
 
     name: str
@@ -55,9 +51,7 @@ class DataInfo:
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
     rarest: int = 0
-    tables: Sequence[Mapping[str, Any]] = ()
-    overlap: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    alignment: Sequence[Mapping[str, Any]] = ()
+    tables: UserTables = field(default_factory=UserTables)
     label_holder: bool = False
     labels: tuple[str, ...] = ()
 
@@ -191,7 +185,7 @@ class Plan:
             "scenario_hash": self.scenario_hash,
             "confidence": self.confidence,
             "data": [
-                {k: getattr(d, k) for k in _SHOWN}
+                {k: getattr(d, k) for k in _SHOWN} | write_plain(d.tables)
                 for d in {g.data.name: g.data for g in self.groups if g.role == "audit"}.values()
             ],
             "groups": [

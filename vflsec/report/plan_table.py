@@ -15,10 +15,8 @@ from vflsec.report.console import print_blocks
 from vflsec.report.numbers import format_bytes, format_duration
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import UserTables
 from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
-from vflsec.runtime.typed_values import read_as
 
 Price = Mapping[str, Any]
 """What a plan will cost, by what it is."""
@@ -36,7 +34,7 @@ def build_plan(plan: Plan) -> tuple[Block, ...]:
     data = {g.data.name: g.data for g in groups if g.role == "audit"}
     said = [*list_attacks(groups), *(_ROLES[r] for r in roles if r in _ROLES)]
     blocks: tuple[Block, ...] = (
-        *(build_profile(read_as(UserTables, vars(of)), brief=True) for of in data.values()),
+        *(build_profile(of.tables, brief=True) for of in data.values()),
         _build_groups(groups),
         *(Paragraph(f"  {line}") for line in said),
         *_build_refused(plan),

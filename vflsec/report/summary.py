@@ -23,6 +23,7 @@ from vflsec.audit.record import Recorded
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.tradeoff_curves import Curve, Improvement
 from vflsec.audit.validated import Validation
+from vflsec.data.table_facts import UserTables
 from vflsec.runtime.typed_values import read_as
 
 
@@ -42,57 +43,6 @@ class Cells:
 
     planned: int = 0
     finished: int = 0
-
-
-@dataclass(frozen=True)
-class ColumnFacts:
-    """A column of a user's table."""
-
-    name: str = ""
-    party: str = ""
-    role: str = ""
-    kind: str = ""
-    distinct: int = 0
-    missing: int = 0
-    unit: str = ""
-    warning: str = ""
-
-
-@dataclass(frozen=True)
-class UserTable:
-    """A user's table."""
-
-    file: str = ""
-    parties: tuple[str, ...] = ()
-    rows: int = 0
-    read_as: str = ""
-    columns: tuple[ColumnFacts, ...] = ()
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """How many rows a party has, shares, has labels of, and has alone."""
-
-    rows: int = 0
-    common: int = 0
-    labelled: int = 0
-    only_here: int = 0
-
-
-@dataclass(frozen=True)
-class Said:
-    """What matching the rows reveals, in a sentence."""
-
-    says: str = ""
-
-
-@dataclass(frozen=True)
-class UserTables:
-    """The tables of one data set, and what matching their rows tells."""
-
-    tables: tuple[UserTable, ...] = ()
-    overlap: dict[str, Overlap] = field(default_factory=dict)
-    alignment: tuple[Said, ...] = ()
 
 
 @dataclass(frozen=True)

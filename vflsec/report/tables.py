@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from vflsec.data.table_facts import ColumnFacts, Overlap, UserTable, UserTables
 from vflsec.errors import join_some
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import ColumnFacts, Overlap, Summary, UserTable, UserTables
+from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Paragraph, Section, Table, Tone, View, make_columns
 
 _MOST = 60
@@ -67,7 +68,7 @@ def build_profile(data: UserTables, *, brief: bool = False) -> Section:
     """Tables and overlap of one data set, as a terminal has them; empty for a registered one.
 
     Args:
-        data: see :mod:`vflsec.data.profile`.
+        data: the tables.
         brief: names of columns by kind, and not what is doubtful, which is printed anyway.
     """
     tables = data.tables

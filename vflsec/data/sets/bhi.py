@@ -33,6 +33,7 @@ from vflsec.data.sets._images import files_in, folders_in, party_of, read_pictur
 from vflsec.data.sets._parts import DataSet
 from vflsec.data.sets._published import find_files, refuse_count, refuse_folder
 from vflsec.data.source import Source
+from vflsec.data.table_facts import Noticed
 from vflsec.plugins import registry
 
 SITE = "https://www.kaggle.com/datasets/paultimothymooney/breast-histopathology-images"
@@ -104,7 +105,7 @@ def _source(
         class_names=("no carcinoma", "carcinoma"),
         digest=content.hexdigest(),
         group=patients,
-        facts={"notes": [
-            "both patches of a row have one label, so matching reveals that they agree."
-        ]},
-    )  # fmt: skip
+        facts=Noticed(
+            notes=("both patches of a row have one label, so matching reveals that they agree.",)
+        ),
+    )
