@@ -187,7 +187,7 @@ def test_rows_that_passed_forward_alone_are_rows_of_no_attack_on_gradients(tmp_p
     assert (found["n"] == 90).all()  # 100 without 10 known
     assert set(found.index) == set(names)
     assert found.loc["similarity", "value"] == found.loc["direction", "value"] == 1.0
-    said = [n for n in result.summary["notes"] if "lack a gradient" in n]
+    said = [n for n in result.summary["notes"] if "lack the gradient" in n]
     assert any("20 of 120 rows of bank" in n for n in said)
 
 

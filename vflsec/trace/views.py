@@ -495,8 +495,8 @@ class Evidence(Source):
                 whole &= there
                 if not bool(there.all()):
                     self.trace.notes.append(
-                        f"{int((~there).sum())} of {len(rows)} rows of {party} lack a {kind} that "
-                        f"it {way}: attacks on it leave them out."
+                        f"{int((~there).sum())} of {len(rows)} rows of {party} lack the {kind} "
+                        f"that it {way}: attacks on it leave them out."
                     )
         return whole
 
