@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,15 @@ def call(tables: Any, out: Path, **change: Any) -> vflsec.Audit:
     }  # fmt: skip
     found: vflsec.Audit = vflsec.audit(tables, out=out, **(settings | change))
     return found
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No references and no positive control, which take most of an audit of so few rows."""
+    from vflsec import audit_tables
+
+    less = ["audit.references=[]", "audit.positive_control=false"]
+    monkeypatch.setattr(audit_tables, "run_audit", partial(audit_tables.run_audit, set=less))
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +166,7 @@ def test_rows_and_codes_are_said_as_in_a_scenario(
     assert seen[1]["missing"] == {"age": ["-999"]}
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(
     ("how", "held"),
     [
@@ -174,6 +185,7 @@ def test_the_columns_of_one_table_are_given_to_parties(
     assert found["columns"] == held
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_system_that_is_no_network_gets_its_own_defense_and_attacks(tmp_path: Path) -> None:
     """As `init --algorithm` drafts them: noise on gradients was refused, which nobody named."""
     how: dict[str, Any] = {"defenses": None, "attacks": None, "seeds": 1, "epochs": 1}

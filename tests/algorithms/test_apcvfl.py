@@ -133,10 +133,10 @@ def test_updates_are_those_of_plain_torch() -> None:
         t = a["joint"](kept).detach()
         t = (t - t.mean(0)) / t.std(0)
         far = torch.zeros(rows.shape[1], dtype=torch.float64)
+        place = {row: k for k, row in enumerate(aligned[0].tolist())}
         for i, row in enumerate(rows[0].tolist()):
-            if row in aligned[0].tolist():
-                place = aligned[0].tolist().index(row)
-                far[i] = (s[i] - t[place]).square().mean()
+            if row in place:
+                far[i] = (s[i] - t[place[row]]).square().mean()
         assert 0 < int((far > 0).sum()) < len(far)
         return (wrong("active", "student_decoder", s, rows[0]) + 2.5 * far).mean()
 

@@ -99,13 +99,15 @@ def test_votes_are_the_share_of_known_company() -> None:
     view = look(with_copy(), known=4)
     guess = attack(view, "leaf_vote")
     table = view.received("partition", "all")
+    nodes: list[dict[int, int]] = [{} for _ in range(10)]  # by tree, of each row
+    told = (table.rows.tolist(), table.tensor.flatten().tolist(), table.step.tolist())
+    for row, node, step in zip(*told, strict=True):
+        if step >= 30:
+            continue
+        nodes[step // 3][row] = max(int(node), nodes[step // 3].get(row, 0))
     for row, score in list(zip(guess.rows, guess.scores, strict=True))[:20]:
         votes, weight = 0.0, 0.0
-        for tree in range(10):
-            at = {}
-            for ids, node, step in zip(table.rows, table.tensor, table.step, strict=True):
-                if int(step) // 3 == tree:
-                    at[int(ids)] = max(int(node), at.get(int(ids), 0))
+        for at in nodes:
             for k, y in zip(view.known.rows.tolist(), view.known.labels.tolist(), strict=True):
                 same = at[k] == at[int(row)]
                 votes, weight = votes + same * (2 * y - 1), weight + same

@@ -50,7 +50,7 @@ def points(draw: st.DrawFn) -> Point:
 
 
 @given(st.lists(points(), max_size=3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_points_are_read_back_as_they_were_written(made: list[Point]) -> None:
     assert list(map(Point.read, write_points(made))) == made
     kept = write_plain(write_points(made))  # as summary.json holds them

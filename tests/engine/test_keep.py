@@ -45,7 +45,7 @@ MORE: list[dict[str, Any]] = [
     {"name": "direction", "positives": 5, "over_time": True},
     {"name": "model_completion", "known_rows": 30, "variants": ["logistic"]},
     {"name": "gradient_completion", "known_rows": 12},
-    {"name": "embedding_inversion", "adversary": "active", "aux_rows": 40},
+    {"name": "embedding_inversion", "adversary": "active", "aux_rows": 40, "variants": ["linear"]},
     {"name": "lea", "peer_model": True},
     {"name": "norm", "dosing": [0.5]},
 ]

@@ -94,7 +94,7 @@ def test_an_unknown_party_and_nobody_are_refused(tmp_path: Path, absent: list[st
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     attacks = [
-        {"name": "direction"}, {"name": "model_completion"},
+        {"name": "direction"},
         {"name": "embedding_inversion", "adversary": "active", "aux_rows": 50},
     ]  # fmt: skip
     defenses = [

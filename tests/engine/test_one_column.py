@@ -35,6 +35,7 @@ strength = [0, 1]
 name = "embedding_inversion"
 adversary = "bank"
 aux_rows = 100
+variants = ["linear"]
 [[attack]]
 name = "attribute"
 adversary = "bank"

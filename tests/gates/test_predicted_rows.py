@@ -19,7 +19,12 @@ def scenario(phase: str) -> dict[str, Any]:
         "algorithm": {"name": "splitnn", "epochs": 3},
         "defense": [{"name": "iso", "on": "embedding", "phase": phase, "strength": [0, 25]}],
         "attack": [
-            {"name": "embedding_inversion", "adversary": "active", "aux_rows": 60},
+            {
+                "name": "embedding_inversion",
+                "adversary": "active",
+                "aux_rows": 60,
+                "variants": ["linear"],
+            },
             {"name": "norm"},
         ],
         "gate": [{**leak, "target": "feature"}, {**leak, "target": "label", "max": 0.45}],
