@@ -44,7 +44,7 @@ def test_false_pass_rate_at_the_worst_case() -> None:
 def test_sealed_world_from_guesses_to_verdicts() -> None:
     """Attack and control guess at random on the same rows: nobody is accused beyond the level."""
     rng = np.random.default_rng(11)
-    audits, records, targets = 400, [], np.arange(100)
+    audits, records, targets = 200, [], np.arange(100)
     kw = {"classes": 2, "prior": [0.5, 0.5], "metrics": ["auc"]}
     for a in range(audits):
         for s in range(5):

@@ -66,20 +66,20 @@ def test_surest_rows_in_reverse_are_never_a_pass() -> None:
 
 
 def test_looking_at_both_ends_accuses_no_guesses() -> None:
-    """Of 200 audits of scores that know nothing none fails, and nearly all pass at 0.05; both ends
+    """Of 100 audits of scores that know nothing none fails, and nearly all pass at 0.05; both ends
     name as many as each other, about the 1 % of chance.
     """
     draw = np.random.default_rng(1)
     records = [
         r | {"dataset": f"audit {audit}"}
-        for audit in range(200)
+        for audit in range(100)
         for seed in range(5)
         for r in hits(draw.normal(size=600), (draw.random(600) < 0.3).astype(int), seed)
     ]
     few = [r for r in records if r["metric"] == "tpr_at_1pct_fpr"]
     seen = {key: [r[key] for r in few] for key in ("value", "turned")}
     verdicts = [v.verdict for gate in HITS for v in verdicts_of(records, gate)]
-    assert len(verdicts) == 400
+    assert len(verdicts) == 200
     assert verdicts.count("FAIL") == 0
     assert verdicts.count("PASS") >= 0.98 * len(verdicts)
     both = {key: np.mean(v) for key, v in seen.items()}
@@ -140,10 +140,10 @@ def test_several_classes_in_reverse_or_under_each_others_names_are_never_a_pass(
 
 
 def test_guesses_of_several_classes_are_not_said_to_be_in_reverse() -> None:
-    records = [r for a in range(100) for r in of_classes(None, a, dataset=f"audit {a}")]
+    records = [r for a in range(50) for r in of_classes(None, a, dataset=f"audit {a}")]
     found = verdicts_of(records, Gate(max=0.1))
-    assert len(found) == 100
-    assert sum(v.verdict != "PASS" for v in found) <= 10  # 5 % by chance, beside a control of 0.5
+    assert len(found) == 50
+    assert sum(v.verdict != "PASS" for v in found) <= 5  # 5 % by chance, beside a control of 0.5
 
 
 def test_a_strength_that_turns_classes_round_meets_no_target() -> None:

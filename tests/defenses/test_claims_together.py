@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from bench import owner
+from sampled import sampled
 from torch import Tensor
 
 from vflsec.core import accountants
@@ -313,7 +314,7 @@ CARRIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("claimant", ["noise", "ppdl"])
+@pytest.mark.parametrize("claimant", sampled(["noise", "ppdl"]))
 @pytest.mark.parametrize(("name", "params", "carries"), CARRIES)
 def test_what_mixes_the_rows_of_a_batch_before_noise_ends_its_claim(
     name: str, params: dict[str, Any], carries: bool, claimant: str

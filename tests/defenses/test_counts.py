@@ -233,7 +233,7 @@ def test_a_claim_is_one_sentence_of_its_values() -> None:
 @pytest.mark.parametrize(
     "algorithm",
     sampled(["splitnn", "jpl", "fedcvt", "fpd", "fewshot", "fedbcd", "oneshot", "vflhlp",
-             "fedhssl", "ushaped", "apcvfl"], every=4),
+             "fedhssl", "ushaped", "apcvfl"], every=8),
 )  # fmt: skip
 def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> None:
     """Exactly where every step is planned; as a bound where rows are drawn with replacement."""

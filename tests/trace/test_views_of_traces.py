@@ -216,7 +216,7 @@ def cut(rec: Recording, x: Tensor, rows: Tensor, step: int) -> None:
     ("told", "plant"),
     sampled(
         [(told, plant) for plant in ("order", "place", "nothing") for told in (by_step, bare, cut)],
-        every=4,
+        every=8,
     ),
 )
 def test_one_epoch_in_the_order_of_labels_is_found(

@@ -110,7 +110,7 @@ def of_any(name: str, graphs: Callable[[], Any] | None) -> tuple[dict[str, Tenso
 
 
 @pytest.mark.filterwarnings("ignore::vflsec.train.cuda_graphs.CaptureWarning")
-@pytest.mark.parametrize("name", sampled(registry.algorithms.names(), every=4))
+@pytest.mark.parametrize("name", sampled(registry.algorithms.names(), every=7))
 def test_every_algorithm_is_replayed_or_refused(name: str, seen: list[Captured]) -> None:
     plain, books = of_any(name, None)
     replayed, others = of_any(name, Emulated)
