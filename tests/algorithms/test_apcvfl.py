@@ -212,7 +212,7 @@ def test_labels_change_nothing_that_is_sent() -> None:
 
 def test_noise_on_embeddings_is_on_the_one_upload() -> None:
     """By the formula: E|e|^2 is strength^2 times the largest row's square."""
-    task = few_aligned(small_task(0, n=2400, widths=(3, 4)), 1400)
+    task = few_aligned(small_task(0, n=1200, widths=(3, 4)), 700)
     iso, algorithm = registry.defenses.create("iso", {"on": "embedding"}), APCVFL(**SMALL)
     strength = torch.full((1,), 0.5, dtype=torch.float64)
     fed = federation(algorithm, stacked(task), policies={"passive1": [(iso, strength)]})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from by_hand import assert_follows, federation, models, tapped, trained
+from sampled import sampled
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 from worlds import few_aligned, small_task, stack, with_category
@@ -225,7 +226,7 @@ def test_the_ledger_is_exact(tune: bool) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("tune", [False, True])
+@pytest.mark.parametrize("tune", sampled([False, True]))
 def test_no_message_of_a_row_depends_on_labels(tune: bool) -> None:
     """Bit for bit, with every label turned round; with `tune_encoders` in pre-training alone."""
     heard: list[dict[str, list[Tensor]]] = []

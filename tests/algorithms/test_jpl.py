@@ -69,7 +69,7 @@ def test_beta_zero_never_looks_at_unaligned_rows() -> None:
         assert all(torch.equal(mine[k], theirs[k]) for k in mine)
 
 
-@pytest.mark.parametrize("more", [{}, {"warm_start": True}, {"teacher_first": True}])
+@pytest.mark.parametrize("more", sampled([{}, {"warm_start": True}, {"teacher_first": True}]))
 def test_the_teacher_does_not_move_and_one_tensor_crosses(more: dict[str, Any]) -> None:
     stack = world()
     algorithm = JPL(**SMALL, **more)

@@ -79,7 +79,7 @@ class Joint:
         return {p: t.grad for p, t in z.items() if t.grad is not None}
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", sampled(["adam", "sgd"]))
 @pytest.mark.parametrize("fusion", FUSIONS, ids=lambda f: f"{f['aggregation']}-{len(f)}{f['top']}")
 @pytest.mark.parametrize("k", sampled([3, 2]))
 def test_split_training_is_joint_training(k: int, fusion: dict[str, Any], optimizer: str) -> None:

@@ -40,7 +40,7 @@ def world(seed: int = 0, n: int = 80) -> View:
     return replace(view, labels=(x[:, 0] > 0).long())
 
 
-@pytest.mark.parametrize(("name", "params"), sampled(QUICK, every=3))
+@pytest.mark.parametrize(("name", "params"), sampled(QUICK))
 def test_replicas_in_one_batch_equal_replicas_alone(name: str, params: dict[str, Any]) -> None:
     attack, views = registry.attacks.create(name, params), [world(s) for s in range(2)]
     together = attack.infer_many(views, [rng(0), rng(1)])
@@ -90,7 +90,7 @@ COHORT: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any], tuple[fl
 
 @pytest.mark.parametrize(
     ("name", "params", "of", "training", "found", "beside"),
-    sampled(COHORT, every=2),
+    sampled(COHORT),
 )
 def test_in_a_cohort_it_stands_beside_controls_of_what_it_reads(
     name: str, params: dict[str, Any], of: dict[str, Any], training: dict[str, Any],

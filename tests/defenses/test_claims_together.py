@@ -94,7 +94,7 @@ COUPLING = [
 
 
 @pytest.mark.parametrize(("name", "params", "couples"), COUPLING)
-@pytest.mark.parametrize("claimant", ["gradperturb", "dpsgd"])
+@pytest.mark.parametrize("claimant", sampled(["gradperturb", "dpsgd"]))
 def test_labels_computed_over_rows_end_claims_of_single_rows(
     name: str, params: dict[str, Any], couples: bool, claimant: str
 ) -> None:

@@ -77,10 +77,14 @@ def test_halves_give_what_the_whole_gives(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [
-        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
-        MemoryError(),
-    ],
+    sampled(
+        [
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"
+            ),
+            MemoryError(),
+        ]
+    ),
     ids=["torch", "numpy"],
 )
 def test_a_full_memory_of_the_host_is_halved_too(error: Exception) -> None:

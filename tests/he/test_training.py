@@ -92,7 +92,7 @@ def test_emulated_is_clear_up_to_flooding() -> None:
     assert far[1] < far[0] / 2**6
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", sampled([True, False]))
 @pytest.mark.parametrize(("algorithm", "iterations"), [("fedlocal_ssl", 1), ("fedcssl", 0)])
 def test_fine_tuning_after_private_pre_training_is_encrypted_as_well(
     algorithm: str, iterations: int, shared: bool
@@ -268,7 +268,7 @@ def test_the_weight_gradient_gives_rows_where_their_gradients_are_independent() 
     assert min(errors[False]) > 0.05
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", sampled(USES))
 def test_shared_weights_leave_linear_inversion_nothing(use: str) -> None:
     """Guessing zero has error 1; the attack is no better."""
     found = [attacked(use, r=r, seeds=(0, 1, 2), weights="shared", out=12)[0] for r in range(3)]

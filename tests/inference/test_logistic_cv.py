@@ -104,7 +104,7 @@ def exact(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("q", "p"), sampled([(20, 8), (20, 40), (18, 1), (60, 20)], 2))
+@pytest.mark.parametrize(("q", "p"), sampled([(20, 40), (20, 8), (18, 1), (60, 20)]))
 @pytest.mark.parametrize("classes", sampled([3, 2, 6]))
 def test_fits_of_all_folds_and_penalties_are_scikit_learns(
     kind: str, q: int, p: int, classes: int

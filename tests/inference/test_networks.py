@@ -55,7 +55,7 @@ def fitted(kind: str, hidden: Sequence[int], classes: int, dtype: torch.dtype) -
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", sampled([torch.float32, torch.float64]))
 @pytest.mark.parametrize(("hidden", "classes"), sampled([((13,), 3), ((), 2)]))
 @pytest.mark.parametrize(
     ("kind", "by_hand"),
