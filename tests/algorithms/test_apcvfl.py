@@ -227,16 +227,18 @@ def test_noise_on_embeddings_is_on_the_one_upload() -> None:
 
 
 def audit(
-    attacks: list[AttackSpec], *defenses: DefenseSpec, **change: Any
-) -> tuple[list[CellResult], dict[tuple[str, str], list[Measure]]]:
-    """Two seeds; the measures by attack and phase."""
+    attacks: list[AttackSpec], *stacks: tuple[DefenseSpec, ...]
+) -> tuple[list[CellResult], list[dict[tuple[str, str], list[Measure]]]]:
+    """Two seeds under each stack of defenses; its measures by attack and phase."""
     tasks = {s: small_task(s, n=400, widths=(3, 4), unaligned=40) for s in (0, 1)}
-    params = SMALL | {"autoencoder_epochs": 30, "cut": 4} | change
-    cells = [CellSpec({"name": "small"}, "apcvfl", params, defenses, seed=s) for s in (0, 1)]
+    params = SMALL | {"autoencoder_epochs": 30, "cut": 4}
+    cells = [CellSpec({"name": "small"}, "apcvfl", params, of, seed=s)
+             for of in stacks for s in (0, 1)]  # fmt: skip
     results = run_cohort(cells, attacks, tasks, device="cpu")
-    found: dict[tuple[str, str], list[Measure]] = {}
-    for m in (m for result in results for m in result.measures if m.attack):
-        found.setdefault((m.attack.partition("(")[0], m.phase), []).append(m)
+    found: list[dict[tuple[str, str], list[Measure]]] = [{} for _ in stacks]
+    for i, result in enumerate(results):
+        for m in (m for m in result.measures if m.attack):
+            found[i // 2].setdefault((m.attack.partition("(")[0], m.phase), []).append(m)
     return results, found
 
 
@@ -249,8 +251,10 @@ ON_LABELS = [
 
 
 @cache
-def undefended() -> dict[tuple[str, str], list[Measure]]:
-    return audit([INVERSION, *ON_LABELS])[1]
+def attacked() -> list[dict[tuple[str, str], list[Measure]]]:
+    """Undefended, and under noise of 30 times the rows, with the controls of both made once."""
+    iso = [DefenseSpec("iso", {"on": "embedding"}, strength=s) for s in (0.0, 30.0)]
+    return audit([INVERSION, *ON_LABELS], *((of,) for of in iso))[1]
 
 
 def r2(measures: list[Measure]) -> list[float]:
@@ -263,8 +267,7 @@ def r2(measures: list[Measure]) -> list[float]:
 def test_the_upload_gives_columns_away_and_iso_buries_them() -> None:
     """Own columns tell nothing of them; noise of 30 times the rows leaves nothing."""
     told = {}
-    buried = DefenseSpec("iso", {"on": "embedding"}, strength=30.0)
-    for strength, found in ((0.0, undefended()), (30.0, audit([INVERSION], buried)[1])):
+    for strength, found in zip((0.0, 30.0), attacked(), strict=True):
         later = found["embedding_inversion", "classifier"]
         assert [m.status for m in later] == ["not-observable"] * 2
         seen = found["embedding_inversion", "teacher"]
@@ -278,7 +281,7 @@ def test_the_upload_gives_columns_away_and_iso_buries_them() -> None:
 
 def test_attacks_on_labels_have_nothing_to_read() -> None:
     """But what a passive party trained alone, which is the control ``alone`` as well."""
-    found = undefended()
+    found, _ = attacked()
     for phase in ("teacher", "classifier"):
         for attack in ("direction", "similarity"):
             assert {m.status for m in found[attack, phase]} == {"not-observable"}
@@ -312,7 +315,7 @@ def test_behind_an_encrypted_layer_no_embedding_passes_in_the_clear() -> None:
     hidden = DefenseSpec("he_embedding", {"mode": "emulated"})
     inversion = [AttackSpec("embedding_inversion", LINEAR | on, ("active",), aux_rows=40)
                  for on in ({}, {"on": "activation"})]  # fmt: skip
-    results, found = audit(inversion, hidden)
+    results, (found,) = audit(inversion, (hidden,))
     for result in results:
         kinds = {(x.kind, x.receiver) for x in result.ledger}
         assert {kind for kind, _ in kinds} == {"ids", "ciphertext", "masked"}

@@ -422,7 +422,7 @@ def test_too_few_rows_to_judge_by_are_not_held_out(share: float, found: bool) ->
 
 @pytest.mark.parametrize(
     ("algorithm", "dropout"),
-    sampled([(FewShot, 0.2), (OneShot, 0.0), (OneShot, 0.2), (FewShot, 0.0)]),
+    sampled([(OneShot, 0.2), (FewShot, 0.2), (OneShot, 0.0), (FewShot, 0.0)]),
 )
 def test_how_long_replicas_beside_train_at_home_changes_no_bit(
     algorithm: type[OneShot], dropout: float
