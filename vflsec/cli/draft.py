@@ -369,7 +369,7 @@ def _find_ids(
     nearest = guess_roles.describe_nearest_id(frames, wishes.labels)
     named = f" Add {_format_ids(frames, wishes)}."
     raise ConfigError(
-        f"{wishes.who}: needs {wishes.flag('id')}: no column is unique in every table."
+        f"{wishes.who}: needs {wishes.flag('id')}: no column is in every table and unique there."
         f"{nearest or named}"
     )
 

@@ -160,9 +160,8 @@ def load_summary(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read ({error}). Name a folder that `vflsec audit` wrote."
-        ) from None
+        remedy = "Name a folder that `vflsec audit` wrote."
+        raise ConfigError.unreadable(path, error, remedy) from None
     version = found.get("schema_version") if isinstance(found, dict) else None
     if version != SUMMARY_VERSION:
         raise ConfigError(
