@@ -226,13 +226,16 @@ def test_a_gate_on_the_undefended_system_exposes_nobody_at_a_strength() -> None:
 
 
 def test_more_seeds_are_not_advised_where_a_gate_fails_or_seeds_do_not_decide() -> None:
-    def doubts(*gates: Verdict, confirmed: bool = False, **how: Any) -> dict[StepKind, str]:
+    def doubts(*gates: Verdict, met: bool = False, **how: Any) -> dict[StepKind, str]:
         fresh = replace(trial(5, 0.0, 0), gates=gates)
-        made = list_doubts(fresh, 0.05, {}, seeds=5, confirmed=confirmed, **how)
+        made = list_doubts(fresh, 0.05, {}, seeds=5, met=met, **how)
         return {r.kind: r.text for r in made}
 
-    assert [*doubts(judged(0.0), confirmed=True)] == []
+    assert [*doubts(judged(0.0), met=True)] == []
     assert [*doubts(judged(0.0))] == [StepKind.MORE_SEEDS]  # of the limits
+    unproven = replace(judged(0.2), more_seeds=None, rule=Rule.NOT_VALIDATED)
+    assert [*doubts(unproven, met=True)] == []  # which attacks, `silent` says
+    assert [*doubts(unproven, judged(0.2), met=True)] == [StepKind.MORE_SEEDS]
     for rule in (Rule.NO_ROOM, Rule.FAILED_RUNS, Rule.REVERSED_RANKING, Rule.UNDECIDED):
         stuck = replace(judged(0.2), more_seeds=None, rule=rule)
         assert [*doubts(judged(0.2), stuck)] == [StepKind.OPEN]
@@ -253,7 +256,7 @@ def test_more_seeds_are_not_advised_where_a_gate_fails_or_seeds_do_not_decide() 
 
 def test_the_attack_to_look_up_is_that_of_the_place() -> None:
     silent = {"on my data, norm (bank)": "tail_score(of=a b)"}
-    (step,) = list_doubts(None, 0.05, silent, seeds=5, confirmed=None)
+    (step,) = list_doubts(None, 0.05, silent, seeds=5, met=False)
     assert (step.kind, step.command) == (StepKind.NOT_VALIDATED, "vflsec show tail_score")
 
 

@@ -60,8 +60,8 @@ def _more_seeds(seeds: int, text: str) -> Step:
 
 
 def list_doubts(
-    fresh: Trial | None, leak: float, silent: Mapping[str, str], *, seeds: int,
-    confirmed: bool | None, target: str = "*",
+    fresh: Trial | None, leak: float, silent: Mapping[str, str], *, seeds: int, met: bool,
+    target: str = "*",
 ) -> tuple[Step, ...]:  # fmt: skip
     """What to do where there is a strength, and something speaks against it.
 
@@ -70,18 +70,18 @@ def list_doubts(
         leak: the limit.
         silent: attacks that are not validated, by what people read of them.
         seeds: how many fresh ones there are.
-        confirmed: whether they confirm it.
+        met: whether it meets both limits on them.
         target: of the attacks that were searched.
     """
     asked = group_by(fresh.gates if fresh else (), find_step)
     open_ = [g for kind, of in asked.items() if kind not in _SEEDS_OR_NONE for g in of]
     out = [advise_validation(silent)] if silent else []
-    if fresh is None or confirmed:
-        return tuple(out)
     if failing := asked.get(StepKind.GATE_FAILS):
         return (_meet_gates(fresh, failing, target), *out)
     if open_:
         return (advise_open(open_), *out)
+    if fresh is None or (met and StepKind.MORE_SEEDS not in asked):
+        return tuple(out)
     or_ = ", or set a lower --leak" if fresh.leak_high > leak else ""
     text = f"Fresh seeds do not confirm this strength. Add seeds{or_}:"
     return (_more_seeds(2 * seeds, text), *out)

@@ -168,19 +168,20 @@ def tune(
         )
         return Tuned(name, None, reason, found, next=more, **about)
     reason += _not_safer(strength, found, leak) + _format_epsilons(tried[strength], len(found))
-    fresh, met = None, None
+    fresh, confirmed, met = None, None, False
     if confirm:
         new = _fresh(how.get("seeds"), loaded.root.audit.seeds)
         fresh = search.audited([strength], folder / "confirm", seeds=new)[strength]
-        met = fresh.meets(leak) and fresh.drop_high <= drop and all(g.passes for g in fresh.gates)
-        reason += f"{_format_fresh(fresh, new, leak, drop)}: {'' if met else 'not '}confirmed"
+        met = fresh.meets(leak) and fresh.drop_high <= drop
+        confirmed = met and all(g.passes for g in fresh.gates)
+        reason += f"{_format_fresh(fresh, new, leak, drop)}: {'' if confirmed else 'not '}confirmed"
         reason += f" without {' and '.join(search.others)}." if search.others else "."
         if any(g.rule is Rule.NOT_VALIDATED for g in fresh.gates):
             unproven = search.silent | unproven
     attacks = {f"{k} ({a.text})": a.place.attack for k, a in unproven.items()}
-    doubts = list_doubts(fresh, leak, attacks, seeds=count, confirmed=met, target=target)
-    deploy = _deploy(name, strength, search.others) if strength and met is not False else None
-    return Tuned(name, strength, reason, found, fresh, met, doubts, deploy, silent, **about)
+    doubts = list_doubts(fresh, leak, attacks, seeds=count, met=met, target=target)
+    deploy = _deploy(name, strength, search.others) if strength and confirmed is not False else None
+    return Tuned(name, strength, reason, found, fresh, confirmed, doubts, deploy, silent, **about)
 
 
 def _format_epsilons(chosen: Trial, count: int) -> str:
