@@ -23,18 +23,18 @@ def said(gate: dict[str, Any], data: dict[str, Any] | None = None) -> list[str]:
         "gate": [gate],
     }
     notes = make_plan(load_scenario(scenario), try_out=False).notes
-    return [n for n in notes if "own columns of" in n or "luck alone names" in n]
+    return [n for n in notes if "own columns" in n or "luck alone names" in n]
 
 
 @pytest.mark.parametrize(
     ("gate", "heard"),
     [
-        ({"max": 0.1}, ["own columns of passive reach AUC 0.9"]),
+        ({"max": 0.1}, ["passive reaches AUC 0.9"]),
         ({"max": 0.1, "of": "exposed"}, []),
         ({"max": 0.25, "of": "error_removed"}, []),
         ({"max": 0.005}, []),
         ({"metric": "auc", "max": 0.99}, []),
-        ({"max": 0.1, "adversary": "passive"}, ["would be judged by exposed people"]),
+        ({"max": 0.1, "adversary": "passive"}, ["error_removed"]),
         ({"max": 0.01, "of": "exposed"}, ["allows 0.01 of 342 training rows", "about 2.3"]),
         ({"metric": "utility", "min": 0.7}, []),
     ],

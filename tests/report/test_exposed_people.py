@@ -47,8 +47,8 @@ def mean_of(p: Point) -> Point:
 
 def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
     first, *_ = said(point(235.0))
-    assert first.startswith("Without a defense, shop names 50 [40, 60] of 1,000 people")
-    assert "the 2 of its baseline (labels of bank, by norm" in first
+    assert first.startswith("Without a defense, shop names 50 [40, 60] more of 1,000 people")
+    assert "its baseline, which names 2 (labels of bank, by norm" in first
     summary = Summary(points=(point(235.0), mean_of(point(235.0))))
     (lines,) = (a.lines for a in build_answer(summary)["toy"] if a.question == WHO)
     assert lines[-1] == "Worst class: 1, 76 of 1,000."
@@ -76,7 +76,7 @@ def test_tries_are_corrected_for_and_only_judged_points_are_told() -> None:
     assert said(*(point(36.0, attack=f"a{i}") for i in range(60))) == []
     defended = replace(point(235.0), defense="iso", strength=5.0)
     assert said(defended) == []
-    assert said(defended, judged="iso")[0].startswith("With iso 5, shop names 50 [40, 60] of 1,000")
+    assert said(defended, judged="iso")[0].startswith("With iso 5, shop names 50 [40, 60] more")
 
 
 def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> None:

@@ -48,9 +48,9 @@ def tune(
 ) -> None:
     """Find the least strength of a defense that is enough.
 
-    The choice is judged once more on seeds that had no part in it, by these limits and by every
-    gate of the scenario, whichever strength it names. Exits with 3 if some defense has no such
-    strength, fresh seeds do not confirm it, or an attack is not validated.
+    The choice is judged once more on fresh seeds: by these limits and by every gate of the
+    scenario, even one that names another strength. Exits with 3 if a defense has no such strength,
+    fresh seeds do not confirm it, or an attack is not validated.
 
     Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
     """

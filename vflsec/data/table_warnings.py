@@ -128,7 +128,7 @@ def _find_constants(source: Source) -> list[str]:
         elif names and source.facts.tables.tables:
             out.append(
                 f"{_listed(names)} of {party} ha{'s' if len(names) == 1 else 've'} one value in "
-                "all rows: lost in the export? Leave out what teaches nothing: "
+                "all rows: were values lost in the export? If not, set "
                 f"{write_drop(names)}."
             )
     return out

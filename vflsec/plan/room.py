@@ -93,10 +93,10 @@ def _warn_of_own_columns(gate: Gate, info: DataInfo, ranks: Mapping[str, float])
         room = find_reach("auc")[1] - auc
         if room < gate.threshold and gate.adversary in ("*", party):
             yield (
-                f"{info.name}: own columns of {party} reach AUC {auc:.2f} (cross-validated), so no "
-                f"attack may gain {show_exact(gate.threshold)}: the gate '{gate.label}' would be "
-                'judged by exposed people. Set its limit with of = "exposed" or '
-                f'"{ERROR_REMOVED}" (the share of the remaining error).'
+                f"{info.name}: {party} reaches AUC {auc:.2f} from its own columns alone "
+                f"(cross-validated). No attack can gain {show_exact(gate.threshold)} more, so the "
+                f"gate '{gate.label}' would be judged by exposed people. Set its limit for these, "
+                f'of = "exposed", or for the share of the remaining error, of = "{ERROR_REMOVED}".'
             )
 
 

@@ -120,13 +120,13 @@ def _stuck(of: Asked, summary: Summary) -> list[Step]:
     """What to do where no number of seeds decides."""
     named = ", ".join(f"'{clean(label)}'" for label in dict.fromkeys(v.label for v in of))
     leaks = {v.gate.limits_leaks for v in of}
-    kinds = " or ".join(["known_rows"] * (True in leaks) + ["test rows"] * (False in leaks))
+    kinds = " or ".join("known_rows" if leak else "test rows" for leak in sorted(leaks)[::-1])
     do, command = f"Take more {kinds}, or try another strength or limit.", SHOW_GATE
     if summary.is_of_traces:
         do = f"{_RECORD_MORE}, or try another limit."
     elif True in leaks:
         command = "vflsec show attack"
-    return [Step(StepKind.STUCK, f"Seeds do not decide {named}. {do}", command)]
+    return [Step(StepKind.STUCK, f"More seeds do not decide {named}. {do}", command)]
 
 
 def _no_room(of: Asked, summary: Summary) -> list[Step]:
@@ -145,7 +145,7 @@ def _undetected(of: Asked, summary: Summary) -> list[Step]:
     more = max(v.more_seeds or 0 for v in of)
     seeds = ["--seeds", str(max(v.n for v in of) + more)]
     command = format_command(summary, "audit", *seeds) if more else SHOW_GATE
-    text = "A leak may be undetected. Add seeds, or set detect in a [[gate]]."
+    text = "The audit could miss a leak above the limit. Add seeds, or set detect in a [[gate]]."
     return [Step(StepKind.UNDETECTED, text, command)]
 
 
@@ -166,8 +166,8 @@ def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
                 for c in summary.claims)  # fmt: skip
     more = _RECORD_MORE if summary.is_of_traces else "Grant known_rows"
     text = (
-        f"{clean(v.attack)} {'leaks' if shown else 'may leak'} at {format_place(v)} with labels "
-        f"flipped, once its classes are swapped. {more}, and look for another strength."
+        f"{clean(v.attack)} {'leaks' if shown else 'may leak'} at {format_place(v)} if its classes "
+        f"are swapped. {more}, and look for another strength."
     )
     found = _seek("", v.dataset, [v.attack], summary)
     command = found.command if found.kind is StepKind.STRONGER else ""

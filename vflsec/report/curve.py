@@ -97,8 +97,8 @@ def _caps(summary: Summary, dataset: str) -> str:
         f"{c.adversary}"
         for (training, defense, grid), c in least.items()
     ]
-    text = "; ".join(said)
-    return f"  Lowest CAP (mean of utility x (1 - attack); 1 is best): {text}." if said else ""
+    head = "  CAP is the mean of utility x (1 - attack); 1 is best. Lowest"
+    return f"{head}: {'; '.join(said)}." if said else ""
 
 
 Gains = dict[Training, LeakageClaim]

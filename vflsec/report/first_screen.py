@@ -217,7 +217,7 @@ def _who(
 
 
 def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str:
-    """``Without a defense, shop names 50 [40, 60] of 1,000 people with certainty, ...``."""
+    """``Without a defense, shop names 50 [40, 60] more of 1,000 people than ...``."""
     of, where = p.exposed, (f"{c.algorithm}, " if several else "") + format_deployment(c)
     assert of is not None
     people = "people outside the largest class" if is_part else "people"
@@ -225,8 +225,8 @@ def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str
     own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
     return (
         f"{where[0].upper()}{where[1:]}, {c.adversary} names {_many(of.share)} "
-        f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] of 1,000 {people} {sure}, beyond the "
-        f"{_many(of.own)} of {own} ({format_secret(c)}, by {c.named})."
+        f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] more of 1,000 {people} {sure} than "
+        f"{own}, which names {_many(of.own)} ({format_secret(c)}, by {c.named})."
     )
 
 
@@ -235,8 +235,8 @@ def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
     of = p.exposed
     assert of is not None
     if of.sure > of.own_sure:
-        yield (f"Of its surest tenth of rows, {of.sure:.0%} are right; of its baseline's, "
-               f"{of.own_sure:.0%}.")  # fmt: skip
+        yield (f"Of the tenth of rows that it is surest of, {of.sure:.0%} are right; of its "
+               f"baseline's, {of.own_sure:.0%}.")  # fmt: skip
     if of.worst is not None and of.worst.share - of.worst.own > of.share:
         names = facts.class_names if p.target == "label" and not facts.labels else ()
         k = of.worst.label

@@ -101,11 +101,11 @@ def _list(parts: Sequence[str]) -> str:
 WORDS = {
     "baseline": "the best that the same attacker infers without the federation, from its own "
     "columns and labelled rows",
-    "advantage": "the attack's value less its baseline's, on the same rows",
+    "advantage": "how much better the attack does than its baseline, on the same rows",
     "AUC": "how well scores rank: 0.5 is guessing, 1 is without error; of a quantity, the "
     "concordance",
     "R²": "share of a column's variance that is inferred",
-    "family": "published attacks on one target by one means",
+    "family": "published attacks that infer one target in one way",
     "significant": "the interval is above 0, corrected for the number of tests",
     "utility": "how well the trained system does its own task",
     "seed": "one run with its own split, training and labelled rows",

@@ -21,7 +21,7 @@ GATE_RULE = (
 )
 """How gates judge."""
 BOUNDS = (
-    "[a, b]: two-sided {level:g} % interval over seeds; bounds of gates are one-sided {level:g} %. "
+    "[a, b]: {level:g} % interval over seeds, two-sided; gates use one-sided {level:g} % bounds. "
     f"{GATE_RULE}"
 )
 """What every pair of bounds means, said once in each report."""
