@@ -76,7 +76,7 @@ def list_doubts(
     asked = group_by(fresh.gates if fresh else (), find_step)
     open_ = [g for kind, of in asked.items() if kind not in _SEEDS_OR_NONE for g in of]
     out = [advise_validation(silent)] if silent else []
-    if failing := asked.get(StepKind.GATE_FAILS):
+    if fresh and (failing := asked.get(StepKind.GATE_FAILS)):
         return (_meet_gates(fresh, failing, target), *out)
     if open_:
         return (advise_open(open_), *out)

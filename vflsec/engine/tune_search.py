@@ -152,9 +152,8 @@ def tune(
         raise ConfigError(f"tune: {name} has no strength.")
     out, progress = how.pop("out", None), how.pop("progress", Reporter)
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
-    search = _Search(
-        loaded, _section(loaded, name), folder, how, _targeted(loaded, target), progress
-    )
+    _check_target(loaded, target)
+    search = _Search(loaded, _section(loaded, name), folder, how, target, progress)
     tried = search.between(low, high, leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
@@ -381,16 +380,10 @@ def _divide_gates(
     return asked, unasked
 
 
-def _targeted(loaded: Scenario, target: str) -> str:
-    """`target` where an attack of the scenario has it, or ``*``.
-
-    Raises:
-        ConfigError: no attack has it.
-    """
+def _check_target(loaded: Scenario, target: str) -> None:
+    """Refuse a target that no attack of the scenario has; ``*`` is all."""
     found = {_target_of(a.name) for a in loaded.root.attack}
-    if target != "*":
-        check.one_of("tune: target", target, ["*", *sorted(found)])
-    return target
+    check.one_of("tune: target", target, ["*", *sorted(found)])
 
 
 def _target_of(attack: str) -> str:

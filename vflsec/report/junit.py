@@ -8,6 +8,7 @@ Apache Ant schema, which every reader accepts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from vflsec.audit.gate import Verdict
@@ -40,22 +41,8 @@ def junit_xml(summary: Summary) -> str:
             **totals, "skipped": "0", "time": seconds,
         },
     )  # fmt: skip
-    properties = ElementTree.SubElement(suite, "properties")
-    facts = {
-        "scenario_hash": summary.scenario_hash,
-        "confidence": summary.confidence,
-        "device": summary.device,
-        "attacker": describe_attacker(summary),
-        **{f"version.{k}": v for k, v in summary.versions.items()},
-        **{f"data.{k}": v for k, v in summary.data.items()},
-        **list_codes(summary),
-    }
     names = format_titles(verdicts)
-    for v, name in zip(verdicts, names, strict=True):
-        facts |= {f"rule.{name}": v.rule, f"warnings.{name}": " ".join(v.warnings)}
-    for name, value in facts.items():
-        pair = {"name": clean(name), "value": clean(value)}
-        ElementTree.SubElement(properties, "property", pair)
+    _add_properties(suite, summary, names)
     for v, name in zip(verdicts, names, strict=True):
         case = ElementTree.SubElement(
             suite, "testcase",
@@ -63,8 +50,7 @@ def junit_xml(summary: Summary) -> str:
         )  # fmt: skip
         if v.verdict != "PASS":
             kind = "failure" if v.verdict == "FAIL" else "error"
-            reason = clean(v.reason)
-            found = {"message": reason, "type": v.verdict}
+            found = {"message": clean(v.reason), "type": v.verdict}
             ElementTree.SubElement(case, kind, found).text = _body(v)
     if missing:
         whole = {
@@ -84,6 +70,25 @@ def junit_xml(summary: Summary) -> str:
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode", xml_declaration=False)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _add_properties(suite: ElementTree.Element, summary: Summary, names: Sequence[str]) -> None:
+    """What was audited and how, with the rule and the warnings of each verdict."""
+    properties = ElementTree.SubElement(suite, "properties")
+    facts = {
+        "scenario_hash": summary.scenario_hash,
+        "confidence": summary.confidence,
+        "device": summary.device,
+        "attacker": describe_attacker(summary),
+        **{f"version.{k}": v for k, v in summary.versions.items()},
+        **{f"data.{k}": v for k, v in summary.data.items()},
+        **list_codes(summary),
+    }
+    for v, name in zip(summary.gates, names, strict=True):
+        facts |= {f"rule.{name}": v.rule, f"warnings.{name}": " ".join(v.warnings)}
+    for name, value in facts.items():
+        pair = {"name": clean(name), "value": clean(value)}
+        ElementTree.SubElement(properties, "property", pair)
 
 
 def _body(v: Verdict) -> str:

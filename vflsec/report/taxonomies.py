@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vflsec.core.message_kinds import KINDS
+from vflsec.core.needs import as_needs
 from vflsec.plugins import registry
 from vflsec.runtime.typed_values import read_as
 
@@ -159,7 +160,7 @@ _THROUGH = {
     "model": ("gradient",), "parameter_gradient": ("gradient", "masked_sum"),
     **{name: kind.made_of for name, kind in KINDS.items() if kind.made_of},
 }  # fmt: skip
-_GRANTED = ("known_rows", "prior", "aux_rows", "peer_model", "labels", "output_gradient")
+_NOT_RECEIVED = ("labels", "output_gradient", "ids")
 
 
 def list_read(needs: Iterable[str]) -> set[str]:
@@ -168,8 +169,8 @@ def list_read(needs: Iterable[str]) -> set[str]:
     What a party trained or worked out counts as the messages that it came from; messages that it
     sent itself are its own. Lists of ids say which rows a message is about, and nothing more.
     """
-    words = {n.partition(":")[0] for n in needs}
-    words = {w for w in words if w not in (*_GRANTED, "ids") and not w.startswith("sent.")}
+    asked = (n for n in as_needs([*needs]) if not (n.is_grant or n.sent))
+    words = {n.what for n in asked if n.what not in _NOT_RECEIVED}
     return {kind for w in words for kind in _THROUGH.get(w, (w,))}
 
 

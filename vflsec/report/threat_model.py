@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from vflsec.audit.record import Attacker, AttackFacts
 from vflsec.core.message_kinds import KINDS
+from vflsec.core.needs import Need, as_needs
 from vflsec.label import make_label
 from vflsec.report import first_screen, tree
 from vflsec.report.coverage import NO_PROOF, OUTSIDE, find_ran, list_sent
@@ -146,21 +147,20 @@ def _list_seen(spec: AttackFacts, sent: Sequence[LedgerRow]) -> list[str]:
     Of kinds of messages those that came to its attacker or left it; all of them where nothing is
     known of what was sent.
     """
-    words = [n.partition(":")[0] for n in spec.needs]
-    seen = [w for w in words if w not in ("known_rows", "prior", "aux_rows", "peer_model")]
-    return [_SEES.get(w, w.replace("_", " ")) for w in seen
-            if not sent or _was_seen(w, spec.adversary, sent)]  # fmt: skip
+    seen = [n for n in as_needs(spec.needs) if not n.is_grant]
+    return [_SEES.get(n.what, n.what.replace("_", " ")) for n in seen
+            if not sent or _was_seen(n, spec.adversary, sent)]  # fmt: skip
 
 
-def _was_seen(word: str, who: Collection[str], sent: Sequence[LedgerRow]) -> bool:
+def _was_seen(need: Need, who: Collection[str], sent: Sequence[LedgerRow]) -> bool:
     """Whether an attacker saw what its attack looks at; what is no kind of message it has."""
-    if word.startswith("sent."):
-        return any(t.kind == word.removeprefix("sent.") and t.sender in who for t in sent)
-    if word not in KINDS:
+    if need.sent:
+        return any(t.kind == need.kind and t.sender in who for t in sent)
+    if need.what not in KINDS:
         return True
-    if KINDS[word].opened_by == "key":  # it crossed as a ciphertext; the key is another party's
+    if KINDS[need.what].opened_by == "key":  # a ciphertext; the key is another party's
         return len(who) > 1
-    read = list_read([word])
+    read = list_read([need.what])
     return not read or any(t.kind in read and t.receiver in who for t in sent)
 
 
