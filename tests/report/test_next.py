@@ -173,6 +173,17 @@ def test_a_limit_on_exposed_people_is_no_limit_of_averages(tmp_path: Path) -> No
     assert "--leak=0.2" in shlex.split(people.command)
 
 
+def test_a_search_has_the_seeds_that_a_gate_asks_for(tmp_path: Path) -> None:
+    """It trained on two seeds, as the audit had, and then said that nothing passes on those."""
+    found = audited(tmp_path, Planted(LEAKY, LEAKY), gate(max=0.1)).summary
+    assert "--seeds" not in shlex.split(next_steps(found)[0].command)
+    few = read_summary(found)
+    few = replace(few, points=tuple(replace(p, seeds=2) for p in few.points))
+    words = shlex.split(advice.next_steps(few)[0].command)
+    assert words[:2] == ["vflsec", "tune"]
+    assert words[words.index("--seeds") + 1] == "5"
+
+
 @pytest.mark.parametrize("rule", [r for r in Rule if r.verdict == INCONCLUSIVE])
 @pytest.mark.parametrize("stuck", [True, False])
 def test_whatever_keeps_a_gate_open_has_a_step(rule: Rule, stuck: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
-from vflsec.audit.gate import FAIL, INCONCLUSIVE, Gate, Verdict
+from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Verdict
 from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
@@ -235,8 +235,10 @@ def _sought(dataset: str, summary: Summary, target: str = "") -> list[str]:
     limits = {"leak": leaks, "drop": [g for g in asked if g.metric == "utility_drop"]}
     out = [f"--{k}={show_exact(min(g.threshold for g in of))}" for k, of in limits.items() if of]
     targets = {target} if target else {g.target for g in leaks}
-    one = len(targets) == 1 and targets != {"*"}
-    return [*out, "--target", *map(clean, targets)] if one else out
+    if len(targets) == 1 and targets != {"*"}:
+        out += ["--target", *map(clean, targets)]
+    few = max((p.seeds for p in summary.points if p.dataset == dataset), default=0) < MIN_SEEDS
+    return [*out, "--seeds", "5"] if few else out
 
 
 def _cure(dataset: str, of: Asked, summary: Summary) -> Step:
