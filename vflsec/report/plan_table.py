@@ -17,6 +17,7 @@ from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
+from vflsec.runtime.grouping import group_by
 
 Price = Mapping[str, Any]
 """What a plan will cost, by what it is."""
@@ -61,14 +62,18 @@ def _build_groups(groups: Sequence[Group]) -> Table:
 
 
 def _build_refused(plan: Plan) -> list[Paragraph]:
-    """Attacks that cannot be made, where, and why."""
+    """Attacks that cannot be made, where, and why: those of one reason together."""
     under = {c.key: _stack(g) for g in plan.groups for c in g.cells}
     out = []
-    for r in plan.refused:
-        where = dict.fromkeys(under[c] for c in r.cells if c in under)
-        text = (
-            f"{r.status}: {r.attack.name} on {r.dataset} ({r.role}; {', '.join(where)}): {r.reason}"
-        )
+    said = group_by(plan.refused, lambda r: (r.status, r.reason.removeprefix(f"{r.attack.name}: ")))
+    for (status, reason), of in said.items():
+        defenses = (under[c] for r in of for c in r.cells if c in under)
+        names, data, roles, where = (
+            ", ".join(dict.fromkeys(some))
+            for some in ((r.attack.name for r in of), (r.dataset for r in of),
+                         (r.role for r in of), defenses)
+        )  # fmt: skip
+        text = f"{status}: {names} on {data} ({roles}; {where}): {reason}"
         out.append(Paragraph(text, Tone.WARNING))
     return out
 
