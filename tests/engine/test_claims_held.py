@@ -118,13 +118,13 @@ def test_a_policy_that_names_no_hook_claims_nothing(protects: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "defense", "idle"),
     sampled([("oneshot", "dcor", True), ("splitnn", "dcor", False), ("fewshot", "dcor", True),
-             ("local", "iso", True), ("oneshot", "iso", False), ("splitnn", "mid", False)], 2),
+             ("oneshot", "iso", False), ("splitnn", "mid", False)], 2),
 )  # fmt: skip
 def test_a_defense_that_does_nothing_under_an_algorithm_is_said_to(
     tmp_path: Path, algorithm: str, defense: str, idle: bool
 ) -> None:
     """Messages and weights were those without it, bit for bit, and the report had it at 1."""
-    data = {"name": "breast_cancer", **({} if algorithm == "local" else {"aligned": 0.5})}
+    data = {"name": "breast_cancer", "aligned": 0.5}
     short = {"name": algorithm, "epochs": 1, **FEW.get(algorithm, {})}
     on, audit = {"name": defense, "strength": [0.0, 1.0]}, {"seeds": 1, "canaries": False}
     made = run_audit(quick(on, data=data, algorithm=short, audit=audit), tmp_path)

@@ -185,8 +185,9 @@ def test_the_audited_training_itself_has_no_canaries() -> None:
     assert len([m for m in both[1].measures if m.metric == "epsilon_lower"]) == 1
 
 
-def test_an_idle_policy_fails(tmp_path: Any) -> None:
-    """Noise on gradients where none is sent protects nothing, however it is configured."""
+def test_an_idle_policy_fails(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an algorithm says that it sends, and does not, is not protected by noise on it."""
+    monkeypatch.setattr("vflsec.core.algorithm.Algorithm.explain_unfit", lambda *_: "")
     idle = {"name": "embedding_noise", "strength": [1.0], "party": "active"}
     made = run_audit(quick(idle, audit={"seeds": 1}), tmp_path)
     (mine,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]

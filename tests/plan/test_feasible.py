@@ -165,3 +165,44 @@ def test_a_wrong_number_is_one_error_with_its_line(
 def test_nothing_has_to_be_said_of_the_data_of_a_positive_control(name: str) -> None:
     """So a plan does not look for it."""
     assert list_warnings(registry.datasets.create(f"{name}_gaussian").load(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "defense", "alone"),
+    [
+        (of("splitnn"), {"name": "iso"}, True),
+        (of("splitnn"), {"name": "iso", "party": "passive"}, False),
+        (of("local"), {"name": "iso"}, False),
+        (of("splitnn"), {"name": "iso", "on": "embedding", "party": "passive"}, True),
+        (of("splitnn"), {"name": "iso", "on": "embedding", "party": "active"}, False),
+        (of("splitnn"), {"name": "iso", "on": "embedding", "party": "all"}, True),
+        (of("fedcssl"), {"name": "iso", "on": "embedding", "party": "active"}, True),
+        (of("splitnn"), {"name": "histogram_noise"}, False),
+        ({"name": "secureboost"}, {"name": "histogram_noise"}, True),
+        ({"name": "secureboost", "profile": "xgboost-open"}, {"name": "histogram_noise"}, False),
+        ({"name": "secureboost"}, {"name": "iso"}, False),
+        ({"name": "vertical_glm"}, {"name": "masked_gradient"}, True),
+        ({"name": "vertical_glm"}, {"name": "histogram_noise"}, False),
+    ],
+)
+def test_a_defense_acts_where_its_party_sends_what_it_treats(
+    algorithm: dict[str, Any], defense: dict[str, Any], alone: bool
+) -> None:
+    params = {k: v for k, v in defense.items() if k not in ("name", "party")}
+    policy = registry.defenses.create(defense["name"], params)
+    made = registry.algorithms.create(
+        algorithm["name"], {k: v for k, v in algorithm.items() if k != "name"}
+    )
+    assert (made.explain_unfit(policy, defense.get("party", "")) == "") == alone
+
+
+def test_an_idle_defense_is_refused_and_beside_an_acting_one_noted() -> None:
+    data = {"name": "control_gaussian", "params": {"rows": 200}}
+    audit = {"seeds": [0], "references": []}
+    noise = [{"name": "iso", "strength": [0, 1]}]
+    split, trees = of("splitnn"), {"name": "secureboost", "trees": 2}
+    both = {"data": [data], "algorithm": [split, trees], "defense": noise, "audit": audit}
+    notes = make_plan(load_scenario(both)).notes
+    made = registry.algorithms.create("secureboost", {})
+    assert made.explain_unfit(registry.defenses.create("iso", {})) in notes
+    assert len(said(split, {"name": "iso", "strength": [1], "party": "passive"})) == 1

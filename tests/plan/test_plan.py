@@ -95,7 +95,8 @@ def test_a_baseline_that_nothing_trains_is_refused() -> None:
 
 
 def test_who_does_not_train_has_no_model_to_attack_with() -> None:
-    found = plan({"algorithm": [{"name": "local"}], "attack": [{"name": "model_completion"}]})
+    attack = [{"name": "model_completion"}]
+    found = plan({"algorithm": [{"name": "local"}], "attack": attack, "defense": []})
     assert {(r.status, r.reason) for r in found.refused} == {
         ("not-observable",
          f"model_completion needs an own model; {p} trains none under local.")

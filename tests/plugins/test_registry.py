@@ -499,3 +499,24 @@ def test_the_outside_data_set_loads(plugin: Path) -> None:
     assert np.abs(means[1] - means[0] - 2.0).max() < 5 * np.sqrt(2 / 200)
     again = blobs.load(3)
     assert np.array_equal(source.parties["active"].values, again.parties["active"].values)
+
+
+def test_kinds_of_messages_are_held_to_those_that_there_are() -> None:
+    from vflsec.core.attack import Attack
+    from vflsec.core.policy import Policy
+
+    class Misspelt(Policy):
+        covers = frozenset({"gradients"})
+
+    class Elsewhere(Policy):
+        owner = "bank"
+
+    class Asks(Attack):
+        needs = frozenset({"sent.embeddings:last"})
+
+        def params(self) -> dict[str, object]:
+            return {}
+
+    for made, what in ((Misspelt(), "gradients"), (Elsewhere(), "bank"), (Asks(), "embeddings")):
+        with pytest.raises(ConfigError, match=what):
+            made.check_declared()

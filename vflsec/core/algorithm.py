@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from vflsec.core.task import Task
     from vflsec.core.view import Facts
 
+ACTS = (
+    "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "incoming", "link",
+)  # fmt: skip
+"""Hooks of policies by which networks change, whatever is sent."""
+
 
 class Algorithm:
     """A published way to train on vertically split data.
@@ -61,10 +66,22 @@ class Algorithm:
             remedy = f"Take another algorithm, or {label.format_remedy('train on')}."
             raise check.fail(f"{self.name}: the label", "a class", label.noun, remedy)
 
-    @classmethod
-    def explain_unfit(cls, policy: Policy) -> str:
-        """'' if it calls a hook of a policy, else which hooks it calls and a remedy, in words."""
-        return ""
+    def explain_unfit(self, policy: Policy, owner: str = "") -> str:
+        """'' if a policy changes anything here, else why not and a remedy, in words.
+
+        Args:
+            policy: a defense.
+            owner: the role of its party, ``active``, ``passive`` or ``all``; '' for its own.
+        """
+        owner = owner or policy.owner
+        sent = {kind for kind, sender, _ in self.sends if owner in (sender, "all")}
+        if any(policy.overrides(hook) for hook in ACTS) or policy.covers & sent:
+            return ""
+        who = "nobody" if owner == "all" else f"{owner} never"
+        return (
+            f"{policy.name}: does nothing under {self.name}, where {who} sends what it treats "
+            f"({', '.join(sorted(policy.treats))}). Give it another party, or leave it out."
+        )
 
     def check_columns(self, task: Task) -> None:
         """Refuse an active party without columns where it takes part with its own.

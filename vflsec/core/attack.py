@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
+from vflsec.core.message_kinds import KINDS
+from vflsec.core.needs import GRANTS, OWN, as_needs
 from vflsec.errors import Remediable, ThreatModelError
 from vflsec.label import make_label
 from vflsec.specs import OF_THE_LABELS, Params
@@ -150,6 +152,7 @@ class Attack:
 
         Raises:
             ConfigError: naming the first.
+            ThreatModelError: a need in a form that there is not.
         """
         from vflsec.core.policy import Policy
 
@@ -183,6 +186,10 @@ class Attack:
             if not holds:
                 got = policy if key == "policy()" else getattr(self, key)
                 raise check.fail(f"attack {self.name}: {key}", rule, got)
+        for need in as_needs(self.looks_at):
+            if need.kind and need.kind not in KINDS:
+                known = [*KINDS, *OWN, *GRANTS]
+                raise check.unknown(f"attack {self.name}: needs", need.kind, known)
 
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""

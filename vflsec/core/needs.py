@@ -10,6 +10,7 @@ from vflsec.errors import ThreatModelError
 
 FORMS = ("mean", "scaled", "centred", "first", "last", "all")
 STEPS = ("first", "spread", "all")
+OWN = ("model", "parameter_gradient", "labels")
 GRANTS = ("known_rows", "prior", "aux_rows", "peer_model")
 
 
@@ -55,7 +56,7 @@ class Need:
     @property
     def kind(self) -> str:
         """The message kind, or '' if this is not about messages."""
-        if self.is_grant or self.what in ("model", "parameter_gradient", "labels"):
+        if self.is_grant or self.what in OWN:
             return ""
         return self.what.removeprefix("sent.")
 

@@ -268,7 +268,7 @@ class Own:
         return torch.where(on, changed, original)
 
 
-_TREATED = {
+TREATED = {
     "shows": "partition", "sums": "histogram", "mask": "masked_sum",
     "least_rows": "model_gradient",
 }  # fmt: skip
@@ -345,12 +345,22 @@ class Policy:
     def __post_init__(self) -> None:
         check.fields(self)
 
+    def check_declared(self) -> None:
+        """Refuse class attributes that are not of the kinds above.
+
+        Raises:
+            ConfigError: a kind of message in `covers` that there is not, or another `owner`.
+        """
+        for kind in sorted(self.covers - set(KINDS)):
+            raise check.unknown(f"defense {self.name}: covers", kind, KINDS)
+        check.one_of(f"defense {self.name}: owner", self.owner, ("active", "passive", "all"))
+
     @property
     def treats(self) -> frozenset[str]:
         """Kinds of messages that it covers, decides on by a hook of trees or regressions, or puts
         another protocol in the place of.
         """
-        decided = {kind for hook, kind in _TREATED.items() if self.overrides(hook)}
+        decided = {kind for hook, kind in TREATED.items() if self.overrides(hook)}
         return self.covers | decided | self._hidden
 
     @property

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.phase import Phase
+from vflsec.core.policy import TREATED
 from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import numpy_generator
 from vflsec.core.row_sets import RowSets
@@ -240,12 +241,15 @@ class Rounds(Algorithm):
                 self._refuse(b)
         fed.extra["learners"] = {}
 
-    @classmethod
-    def explain_unfit(cls, policy: Policy) -> str:
-        if any(policy.overrides(hook) for hook in HOOKS):
+    def explain_unfit(self, policy: Policy, owner: str = "") -> str:
+        hooks = [hook for hook in HOOKS if policy.overrides(hook)]
+        sent = {kind for kind, *_ in policy.sends(self.sends)}
+        if any(TREATED.get(hook) in {None, *sent} for hook in hooks):
             return ""
+        if hooks:
+            return super().explain_unfit(policy, owner)
         return (
-            f"{policy.name}: does nothing under {cls.name}, which is no network. Take one with a "
+            f"{policy.name}: does nothing under {self.name}, which is no network. Take one with a "
             f"hook of {', '.join(HOOKS)} (docs/defenses.md)."
         )
 

@@ -24,6 +24,7 @@ from vflsec.specs import WHICHEVER
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.config.sections import Root
+    from vflsec.core.algorithm import Algorithm
     from vflsec.data.source import Source
     from vflsec.plan.values import DataInfo, Group, Refused
     from vflsec.specs import AttackSpec
@@ -34,8 +35,11 @@ _MOST_NAMED = 30
 
 def list_servers(root: Root) -> set[str]:
     """Names of the servers of a scenario's algorithms, which may attack."""
-    made = (registry.algorithms.create(a.name, flat_params(a)) for a in root.algorithm)
-    return {p for algorithm in made for p in algorithm.servers}
+    return {p for algorithm in _make_algorithms(root) for p in algorithm.servers}
+
+
+def _make_algorithms(root: Root) -> list[Algorithm]:
+    return [registry.algorithms.create(a.name, flat_params(a)) for a in root.algorithm]
 
 
 def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
@@ -68,13 +72,27 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
             yield scenario.error(path, f"must name a party ({listed}), got {party!r}.", party)
 
 
-def unfit_defenses(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[Problem]:
-    """Defenses that cannot protect a data set, or that no algorithm calls."""
+def unfit_defenses(
+    scenario: Scenario, infos: Sequence[DataInfo], notes: list[str]
+) -> Iterator[Problem]:
+    """Defenses that cannot protect a data set, or that change nothing under any algorithm.
+
+    Args:
+        scenario, infos: what is planned, and its data sets.
+        notes: gets a sentence for each algorithm under which a defense changes nothing.
+    """
+    algorithms = _make_algorithms(scenario.root)
     for i, section in enumerate(scenario.root.defense):
         policy = registry.defenses.create(section.name, natural_strengths(section)[1])
-        algorithms = [registry.algorithms.get(a.name) for a in scenario.root.algorithm]
-        if all(why := [a.explain_unfit(policy) for a in algorithms]):  # type: ignore[attr-defined]
+        owner = section.party
+        if owner in {p for info in infos for p in info.parties}:
+            owner = "active" if owner in {info.active for info in infos} else "passive"
+        elif owner not in ("", "active", "passive", "all"):
+            continue  # no party: an error of its own
+        why = [a.explain_unfit(policy, owner) for a in algorithms]
+        if all(why):
             yield scenario.error(("defense", i), f"has no effect: {why[0]}", section.name)
+        notes += filter(None, why)
         for info in infos:
             try:
                 policy.check_label(info.classes)

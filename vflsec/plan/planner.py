@@ -156,7 +156,7 @@ class _Planner:
             infos.append(info if len(alike) == 1 else _with_settings(info, alike))
         self.sources = {i.name: source for i, (_, source) in zip(infos, loaded, strict=True)}
         self.problems += unknown_parties(self.scenario, infos)
-        self.problems += unfit_defenses(self.scenario, infos)
+        self.problems += unfit_defenses(self.scenario, infos, self.notes)
         self.problems += find_undrawable(self.scenario)
         self.problems += unknown_columns(self.scenario, self.sources.values())
         if self.problems:

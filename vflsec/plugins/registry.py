@@ -279,7 +279,7 @@ class Registry:
                 raise ConfigError(f"{where} needs the parameter {key!r}.")
         with contain(f"making {self.kind} {name!r}"):
             made = cls(**given)
-            if self.kind == "attack":
+            if self.kind in ("attack", "defense"):
                 made.check_declared()
             return made
 
