@@ -67,8 +67,8 @@ def next_steps(summary: Summary) -> list[Step]:
     if found == NO_GATE:
         return [_no_gate(summary)]
     asked = group_by(summary.gates, find_step)
-    steps = [s for kind, make in _OF_VERDICTS.items() if kind in asked
-             for s in make(asked[kind], summary)]  # fmt: skip
+    steps = [s for kind in StepKind if kind in asked
+             for s in _OF_VERDICTS[kind](asked[kind], summary)]  # fmt: skip
     keep = format_command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
     text = "Keep these results as the baseline: a later rise fails."
     kept = [Step(StepKind.KEEP_BASELINE, text, keep)] if found == "PASS" else []
@@ -180,7 +180,7 @@ _OF_VERDICTS: dict[StepKind, Callable[[Asked, Summary], list[Step]]] = {
     StepKind.NO_ROOM: _no_room, StepKind.STUCK: _stuck, StepKind.MORE_SEEDS: _more_seeds,
     StepKind.OPEN: lambda of, _: [advise_open(of)], StepKind.UNDETECTED: _undetected,
 }  # fmt: skip
-"""How the steps are said that verdicts ask for, most urgent first."""
+"""How the steps are said that verdicts ask for."""
 
 
 def _untested(summary: Summary) -> list[Step]:
