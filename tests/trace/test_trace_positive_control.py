@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,7 +114,10 @@ def test_the_reference_does_not_fail_what_is_deployed(
     words = ["trace", "score", str(tmp_path / "g"), "--truth", str(tmp_path / "y"), "--max", "0.2"]
     assert main.main([*words, "--out", str(tmp_path / "a")]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "(--defense defended)" in said
+    again = re.search(r"vflsec (gate .*?--max=0\.2)", said)
+    assert again is not None
+    assert main.main(shlex.split(again[1])) == 0
+    capsys.readouterr()
     assert "6 recordings, nothing was trained" in said
     assert main.main([*words, "--out", str(tmp_path / "b"), "--defense", "defended"]) == 0
     assert main.main([*words[:-2], "--out", str(tmp_path / "c"), "--defense", "defended"]) == 2
