@@ -121,7 +121,7 @@ def train(
     some = some[(some.role == "audit") & (some.status == "ok") & (some.attack == "")]
     some = some[(some.split == split) & (some.metric == some.primary)]
     some = some[some.phase == some.phase.iloc[-1]]
-    name = to.relative_to(BUILD.parent)
+    name = "/".join(to.parts[-4:])
     print(f"{name}: {some.value.mean():.4f}, {seconds:.1f} s a seed", flush=True)
     return some.assign(seconds=seconds)
 
