@@ -203,7 +203,7 @@ def test_columns_are_told(tmp_path: Path) -> None:
         "old": ("", "dropped", "text", 1, 0),
         "y": ("a", "label", "3 classes", 3, 0),
     }
-    warned = {c["name"]: c["warning"] for c in table["columns"] if c["warning"]}
+    warned = {c.name: c.warning for c in table.columns if c.warning}
     assert set(warned) == {"note", "zip"}
     assert "60 different texts in 60 rows" in warned["note"]
     assert "begin with 0" in warned["zip"]
