@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
 from first_screens import LIMIT, NONE
-from generated import make_point, make_summary
+from generated import draw_summary, make_point, make_summary
 from printed import html, markdown_summary, print_curves, print_summary, statement
 from rich.console import Console
 
+from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.point import Estimate, Point
 from vflsec.audit.tradeoff_curves import find_improvements
-from vflsec.report.curve import FEW, build_curve
+from vflsec.report.curve import FEW, build_curve, find_gains
 from vflsec.report.tree import Paragraph, Tone
 from vflsec.runtime.typed_values import write_plain
 
@@ -160,3 +161,16 @@ def test_a_secret_in_two_metrics_is_one_column(summary: dict[str, Any]) -> None:
             p |= {"metric": "accuracy", "primary": "accuracy"}
     text = markdown_summary(two)
     assert "labels of bank to shop (AUC, accuracy)" in text
+
+
+def test_every_training_that_leaks_on_average_has_a_star() -> None:
+    """One that leaked with labels flipped alone had none, below an answer that named it."""
+    flipped = 0
+    reverse = make_summary([make_point(NONE, "norm", "label", -0.5)], [LIMIT])
+    for found in (*map(draw_summary, range(60)), reverse):
+        leaks = [c for c in found.claims if c.is_leak and c.quantity is not Quantity.EXPOSED]
+        shown = {at for (_, at), c in find_gains(found.claims).items() if c.is_leak}
+        assert shown == {c.training for c in leaks}
+        straight = {c.training for c in leaks if c.quantity is Quantity.LEAKAGE}
+        flipped += len(shown - straight)
+    assert flipped > 0

@@ -104,12 +104,25 @@ def _caps(summary: Summary, dataset: str) -> str:
 Gains = dict[Training, LeakageClaim]
 
 
+def find_gains(claims: Iterable[LeakageClaim]) -> dict[tuple[str, Training], LeakageClaim]:
+    """The claim by what is told to whom and training: with labels flipped where only that leaks."""
+    out: dict[tuple[str, Training], LeakageClaim] = {}
+    for c in (c for c in claims if c.quantity is not Quantity.EXPOSED):
+        key = f"{format_secret(c)} to {c.adversary}", c.training
+        if c.is_leak or c.quantity is Quantity.LEAKAGE:
+            out[key] = max(out.get(key, c), c, key=_is_shown)
+    return out
+
+
+def _is_shown(c: LeakageClaim) -> tuple[bool, bool]:
+    return c.is_leak, c.quantity is Quantity.LEAKAGE
+
+
 def _by_target(claims: Iterable[LeakageClaim]) -> dict[str, Gains]:
     """The claims by target and attacker."""
     out: dict[str, Gains] = defaultdict(dict)
-    for c in claims:
-        if c.quantity is Quantity.LEAKAGE:
-            out[f"{format_secret(c)} to {c.adversary}"][c.training] = c
+    for (told, training), c in find_gains(claims).items():
+        out[told][training] = c
     return out
 
 

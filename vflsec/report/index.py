@@ -13,7 +13,7 @@ from vflsec.audit.findings import format_gain
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import Quantity, find_leaks, format_secret, rank
 from vflsec.errors import ConfigError
-from vflsec.report.curve import build_gain
+from vflsec.report.curve import build_gain, find_gains
 from vflsec.report.exports import load_summary
 from vflsec.report.first_screen import name_most
 from vflsec.report.numbers import format_number
@@ -135,16 +135,12 @@ def _change_row(was: Verdict | None, now: Verdict | None) -> tuple[Cell | str, .
 
 def _build_beside(audits: Sequence[Audited]) -> Table:
     """What each attacker gains on each target under each training, in every audit."""
-    of = [
-        {(c.training, f"{format_secret(c)} to {c.adversary}"): c
-         for c in a.summary.claims if c.quantity is Quantity.LEAKAGE}
-        for a in audits
-    ]  # fmt: skip
+    of = [find_gains(a.summary.claims) for a in audits]
     names = [a.name for a in audits]
     rows = (
-        (f"{at[0].dataset}, {at[0].algorithm}, {format_place(at[0])}", at[1],
-         *(build_gain(found.get(at)) for found in of))
-        for at in dict.fromkeys(key for found in of for key in found)
+        (f"{at.dataset}, {at.algorithm}, {format_place(at)}", told,
+         *(build_gain(found.get((told, at))) for found in of))
+        for told, at in dict.fromkeys(key for found in of for key in found)
     )  # fmt: skip
     return Table(
         "Strongest advantage; * is significant (corrected)",
