@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import tomllib
 from collections.abc import Callable
@@ -68,6 +69,12 @@ def records(
         for s in range(seeds)
         for attack, target, value in figures
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("high", [math.nan, math.inf])
+def test_a_bound_that_is_no_number_meets_nothing(high: float) -> None:
+    assert trial(1.0, 0.0, 0.0).meets(0.05)
+    assert not replace(trial(1.0, 0.0, 0.0), leak_high=high).meets(0.05)
 
 
 def test_chooses_the_weakest_that_meets_both_bounds() -> None:

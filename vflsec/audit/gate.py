@@ -372,7 +372,7 @@ class Verdict(Training):
     @property
     def excess(self) -> float:
         """How far the upper bound is beyond the limit of a maximum; 0 where it is not."""
-        return max(0.0, (self.high or 0.0) - self.threshold)
+        return max((self.high or 0.0) - self.threshold, 0.0)
 
     @classmethod
     def about(cls, at: Training, gate: Gate, ruling: Ruling, **more: Any) -> Verdict:

@@ -70,7 +70,7 @@ class Trial:
         """How far the upper bound of the advantage is beyond `leak`, and that of the worst gate on
         exposed people beyond its limit; 0 where it is within.
         """
-        return max(0.0, self.leak_high - leak), self.exposing.excess if self.exposing else 0.0
+        return max(self.leak_high - leak, 0.0), self.exposing.excess if self.exposing else 0.0
 
     def is_near(self, leak: float) -> bool:
         """Whether more seeds may do: the means are within, those of exposed people too."""
