@@ -12,6 +12,8 @@ from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
 from vflsec.data.table_warnings import list_warnings
 from vflsec.engine.dry_run import make_plan
+from vflsec.plan.feasible import unfit_defenses
+from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 
 PART: dict[str, Any] = {"name": "breast_cancer", "aligned": 60}
@@ -206,3 +208,13 @@ def test_an_idle_defense_is_refused_and_beside_an_acting_one_noted() -> None:
     made = registry.algorithms.create("secureboost", {})
     assert made.explain_unfit(registry.defenses.create("iso", {})) in notes
     assert len(said(split, {"name": "iso", "strength": [1], "party": "passive"})) == 1
+
+
+def test_a_party_that_is_active_on_one_table_may_act_there() -> None:
+    first = DataInfo("first", {}, ("bank", "shop"), 2, 100, "")
+    second = DataInfo("second", {}, ("shop", "bank"), 2, 100, "")
+    data = {"name": "control_gaussian", "params": {"rows": 200}}
+    noise = {"name": "iso", "strength": [1], "party": "shop"}
+    scenario = load_scenario({"data": [data], "algorithm": [of("splitnn")], "defense": [noise]})
+    assert len(list(unfit_defenses(scenario, [first], []))) == 1
+    assert list(unfit_defenses(scenario, [first, second], [])) == []

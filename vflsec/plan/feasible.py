@@ -85,11 +85,11 @@ def unfit_defenses(
     for i, section in enumerate(scenario.root.defense):
         policy = registry.defenses.create(section.name, natural_strengths(section)[1])
         owner = section.party
-        if owner in {p for info in infos for p in info.parties}:
-            owner = "active" if owner in {info.active for info in infos} else "passive"
-        elif owner not in ("", "active", "passive", "all"):
+        roles = {"active" if owner == d.active else "passive" for d in infos if owner in d.parties}
+        if not roles and owner not in ("", "active", "passive", "all"):
             continue  # no party: an error of its own
-        why = [a.explain_unfit(policy, owner) for a in algorithms]
+        told = [[a.explain_unfit(policy, r) for r in sorted(roles or {owner})] for a in algorithms]
+        why = [of[0] if all(of) else "" for of in told]  # a party may be active on one table alone
         if all(why):
             yield scenario.error(("defense", i), f"has no effect: {why[0]}", section.name)
         notes += filter(None, why)
