@@ -105,6 +105,28 @@ def _grown_once() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _controls_made_once() -> None:
+    """So are controls of equal views, a quarter of a small audit; `test_shared` makes them anew."""
+    from vflsec.measure import attack
+    from vflsec.measure.control_cache import hash_view
+
+    kept: dict[Any, Any] = {}
+    make = attack.controls_for
+
+    def made(of: Any, views: Any, rngs: Any, alone: Any = ()) -> Any:
+        if alone:
+            return make(of, views, rngs, alone)
+        seeds = [(hash_view(v), r.initial_seed()) for v, r in zip(views, rngs, strict=True)]
+        where = [str(v.target_rows.device) for v in views]
+        key = (of.target, type(of), repr(of.params()), repr(seeds), repr(where))
+        if key not in kept:
+            kept[key] = make(of, views, rngs)
+        return [list(controls) for controls in kept[key]]
+
+    attack.controls_for = made
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _no_power_cut() -> None:
     """A store of this process waits for no disk: its files go with the test, and no power fails."""
     from vflsec.storage.sqlite_file import SealedFile

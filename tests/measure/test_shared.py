@@ -20,6 +20,7 @@ from vflsec.core.view import Known, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.measure import attack as bench
+from vflsec.measure import controls
 from vflsec.measure.control_cache import SharedControls, hash_view
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
@@ -39,7 +40,7 @@ def test_a_second_cohort_makes_no_controls_and_finds_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[int] = []
-    real = bench.controls_for
+    real = controls.controls_for
 
     def counted(attack: Any, views: Any, *rest: Any) -> Any:
         made.append(len(views))
@@ -56,6 +57,23 @@ def test_a_second_cohort_makes_no_controls_and_finds_the_same(
     assert made == [1, 1]  # the seed that the first cohort did not have
     without = run_cohort(cells("noise", range(2)), attacks, tasks, device="cpu")
     assert figures(with_) == figures(without)
+
+
+def test_controls_that_are_made_anew_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of labels, an attribute and columns, and where the tests' own process keeps none."""
+    source = registry.datasets.create("breast_cancer").load(0)
+    tasks = {s: make_task(source, s, aligned=0.5) for s in range(2)}
+    attacks = [
+        AttackSpec("norm", adversary=("passive",), known_rows=10),
+        AttackSpec("attribute", adversary=("active",), aux_rows=60),
+        AttackSpec("embedding_inversion", adversary=("active",), aux_rows=60),
+    ]
+    found = []
+    for make in (bench.controls_for, controls.controls_for):
+        monkeypatch.setattr(bench, "controls_for", make)
+        found.append(figures(run_cohort(cells("iso", range(2)), attacks, tasks, device="cpu")))
+    assert found[0] == found[1]
+    assert {m.status for of in found[0] for m in of if m.attack} == {"ok"}
 
 
 def strengths(*values: float) -> list[CellSpec]:

@@ -19,7 +19,7 @@ from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.measure import attack as bench
 from vflsec.measure.control_cache import SharedControls, SharedFolder
-from vflsec.measure.controls import Control
+from vflsec.measure.controls import Control, controls_for
 from vflsec.plugins import registry
 from vflsec.runtime.file_locks import LOCKS
 from vflsec.specs import AttackSpec
@@ -159,7 +159,7 @@ def test_two_workers_make_every_control_once_and_find_the_figures_of_one(
     """Two defenses on the same seeds, audited at the same time."""
     made: list[int] = []
     meet = threading.Barrier(2)
-    real = bench.controls_for
+    real = controls_for
 
     def counted(attack: Any, views: Any, *rest: Any) -> Any:
         made.append(len(views))
