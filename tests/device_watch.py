@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,15 @@ _PACKAGE = str(Path(vflsec.__file__).resolve().parent)
 _ROOT = str(Path(vflsec.__file__).resolve().parent.parent)
 
 
+@cache
+def _find_ours(name: str) -> str:
+    """A file of the package by its path there; '' for any other."""
+    file = str(Path(name).resolve())
+    if not file.startswith(_ROOT) or "/site-packages/" in file or "/tests/" in file:
+        return ""
+    return file.removeprefix(_PACKAGE).removeprefix(_ROOT).lstrip("/")
+
+
 class Watch(TorchDispatchMode):
     """Counts waits by the place in the package that asked for them: ``file:function``."""
 
@@ -59,10 +69,8 @@ class Watch(TorchDispatchMode):
         """A wait, asked for by the innermost frame of the package."""
         frame = sys._getframe(1)
         while frame is not None:
-            file = str(Path(frame.f_code.co_filename).resolve())
-            ours = file.startswith(_ROOT) and "/site-packages/" not in file
-            if ours and "/tests/" not in file:
-                short = file.removeprefix(_PACKAGE).removeprefix(_ROOT).lstrip("/")
+            short = _find_ours(frame.f_code.co_filename)
+            if short:
                 self.found[f"{short}:{frame.f_code.co_name}"] += 1
                 return
             frame = frame.f_back  # type: ignore[assignment]

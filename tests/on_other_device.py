@@ -6,7 +6,7 @@ Collected by `test_other_device` alone, in a process of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from other_device import emulated, place
 from sampled import sampled
 
 from vflsec.engine import cohort
+from vflsec.inference import ridge_regression
+from vflsec.inference.inference_heads import HeadSettings
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
 from vflsec.train.cohort import Training
@@ -36,6 +38,21 @@ ONCE = {"core/task.py:<listcomp>", "core/policy.py:<lambda>"}
 @pytest.fixture(scope="module")
 def tasks() -> dict[int, Any]:
     return make_tasks()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_steps() -> Iterator[None]:
+    """Heads of attacks and controls are fitted in ten steps; the next ones would do the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        init = HeadSettings.__init__
+
+        def few(self: HeadSettings, hidden: Sequence[int], *_: Any, **of: Any) -> None:
+            init(self, hidden, **{**of, "steps": 10})
+
+        patch.setattr(HeadSettings, "__init__", few)
+        fit = ridge_regression._networks
+        patch.setattr(ridge_regression, "_networks", lambda *of: fit(*of[:6], 10, *of[7:]))
+        yield
 
 
 def audited(
