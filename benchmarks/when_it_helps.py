@@ -93,7 +93,7 @@ METHOD = (
     give +0.051 on credit_default (0.3). And clients kept their best epoch by 40 rows held out,
     anything from 6 to 500 updates, where some 100 are best, and trained on 160 rows. Now half are
     held out to find how many passes are best, and these are made anew on all (adult, 0.3: +0.020).
-    No cell with a loss is left.""",
+    Since then its classifier has a hidden layer, VFL's none ([defaults](defaults.md)).""",
 )
 
 

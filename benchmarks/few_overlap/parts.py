@@ -116,7 +116,7 @@ SHARED: Mapping[str, Any] = {
 }  # fmt: skip
 BETAS = (0.1, 1.0, 10.0)
 SCARF = {"scarf_epochs": 10}
-HOME = {"local_epochs": 60, "finetune_patience": 10}
+HOME = {"local_epochs": 60, "finetune_patience": 10, "top": []}
 BY_AUC = {"select_by": "auc"}
 STUDENT = {"student_epochs": 60}
 PRINTED = {"ranking": 1.0, "a_labels": 0.0, "a_own": 0.0, "fed_labels": 0.0, "fed_teacher": 0.0}

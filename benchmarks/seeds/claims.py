@@ -265,8 +265,8 @@ SYSTEMS: dict[str, dict[str, System]] = {
     },
     "oneshot": {
         "vanilla VFL": System("splitnn", {"epochs": 200, "patience": 0}),
-        "One-shot": System("oneshot", {}, LOCAL_WORK, encrypted=False),
-        "Few-shot": System("fewshot", {}, LOCAL_WORK, encrypted=False),
+        "One-shot": System("oneshot", {"top": []}, LOCAL_WORK, encrypted=False),
+        "Few-shot": System("fewshot", {"top": []}, LOCAL_WORK, encrypted=False),
         "vanilla VFL, all rows": System(
             "splitnn", {"epochs": 30, "patience": 5}, plenty=True, audited=False
         ),

@@ -107,7 +107,9 @@ class SplitSettings(Algorithm):
         if self.top_module and not self.own_top:
             raise ConfigError(f"{self.name}: has several tops and takes no top_module.")
         if self.top_module and (self.top or not self.has_top):
-            raise ConfigError(f"{self.name}: top_module stands instead of top and linear_top.")
+            raise ConfigError(
+                f"{self.name}: top_module stands instead of top and linear_top; set top = []."
+            )
         if self.top_args and not self.top_module:
             raise ConfigError(f"{self.name}: top_args need a top_module.")
         if self.top_weights and not (self.own_top and self.has_top):
