@@ -61,7 +61,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "local": {"own_labels": True, "lr": 3e-3},
     "laser": {"own_labels": False, "lr": 3e-3, "epochs": 30},
     "oneshot": {"top": [], **_LOCAL},
-    "fewshot": {"top": [], "confidence": 0.95, "infer_epochs": 60, "local_held_out": 0.0, "finetune": True},
+    "fewshot": {
+        "top": [], "confidence": 0.95, "infer_epochs": 60, "local_held_out": 0.0, "finetune": True,
+    },
     "fpd": {
         "alpha": 0.9, "beta": 1.0, "student_epochs": 100, "lr": 1e-3, "patience": 5,
     },

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from seeds.claims import SYSTEMS, WORLDS, System, World
@@ -50,7 +51,9 @@ def section(world: World, *, plenty: bool = False) -> dict[str, Any]:
         name, split = world.table
         folder = DATA / name
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        if split:
+        if "views" in meta and split:
+            out = _two_views(name, *split.split(" and "))
+        elif split:
             parts = meta["splits"][split]
             out = {
                 "name": name, "file": str(folder / f"{name}.csv.gz"), "label": meta["label"],
@@ -64,6 +67,23 @@ def section(world: World, *, plenty: bool = False) -> dict[str, Any]:
     if plenty:
         out |= world.plenty
     return {k: v for k, v in out.items() if v is not None}
+
+
+def _two_views(name: str, active: str, passive: str) -> dict[str, Any]:
+    """The section of an archive of views, of which each party has one; writes them as a table."""
+    with np.load(DATA / name / f"{name}.npz", allow_pickle=False) as archive:
+        views = {
+            party: pd.DataFrame(archive[view]).add_prefix(f"{view}_")
+            for party, view in (("active", active), ("passive", passive))
+        }
+        label = pd.Series(archive["label"], name="label")
+    BUILD.mkdir(parents=True, exist_ok=True)
+    file = BUILD / f"{name}.csv"
+    pd.concat([*views.values(), label], axis=1).to_csv(file, index=False)
+    return {
+        "name": name, "file": str(file), "label": "label", "active": "active",
+        "columns": {party: [*view.columns] for party, view in views.items()},
+    }  # fmt: skip
 
 
 def scenario(
