@@ -54,9 +54,7 @@ hidden layer of one-shot's classifier: less than 0.005 on three real tables, but
 four, and by 0.004 beyond the interval of six seeds on adult.
 
 One in twenty of some six hundred intervals leaves 0 out by chance. So where a default looks worse,
-three seeds are added, for it and its alternative, before anything is changed. What is left on one
-drawn table changes nothing, for it makes no difference on the four real ones: one-shot's
-`unlabelled_ratio`, FixMatch's published value."""
+three seeds are added, for it and its alternative, before anything is changed."""
 
 
 def page(found: pd.DataFrame) -> str:
