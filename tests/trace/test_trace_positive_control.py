@@ -85,10 +85,17 @@ def judged(
     return audit(base, traces, attacks, Y, gates=[gate])
 
 
+@pytest.fixture(scope="module")
+def passing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Audit]:
+    """The folder and the audit of a system whose leak the defense stops."""
+    base = tmp_path_factory.mktemp("passing")
+    return base, judged(base, (True, False))
+
+
 @pytest.mark.slow
-def test_a_system_without_a_leak_passes_every_attack(tmp_path: Path) -> None:
+def test_a_system_without_a_leak_passes_every_attack(passing: tuple[Path, Audit]) -> None:
     """Lengths and the bottom tell nothing even without a defense, so that nothing ever passed."""
-    result = judged(tmp_path, (True, False))
+    _, result = passing
     (verdict,) = result.verdicts
     assert verdict.verdict == "PASS", verdict.reason
     shown = result.summary["alive"]
@@ -107,11 +114,11 @@ def test_a_system_without_a_leak_passes_every_attack(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_reference_does_not_fail_what_is_deployed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    passing: tuple[Path, Audit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--max was about every recording, so that those without a defense failed each command."""
-    judged(tmp_path, (True, False))
-    words = ["trace", "score", str(tmp_path / "g"), "--truth", str(tmp_path / "y"), "--max", "0.2"]
+    base, _ = passing
+    words = ["trace", "score", str(base / "g"), "--truth", str(base / "y"), "--max", "0.2"]
     assert main.main([*words, "--out", str(tmp_path / "a")]) == 1
     said = " ".join(capsys.readouterr().out.split())
     again = re.search(r"vflsec (gate .*?--max=0\.2)", said)
@@ -122,8 +129,8 @@ def test_the_reference_does_not_fail_what_is_deployed(
     assert main.main([*words, "--out", str(tmp_path / "b"), "--defense", "defended"]) == 0
     assert main.main([*words[:-2], "--out", str(tmp_path / "c"), "--defense", "defended"]) == 2
     assert "needs --max" in capsys.readouterr().err
-    words = ["trace", "audit", *(str(tmp_path / f"noise-{s}") for s in range(3)), "--max", "0.2"]
-    words += ["--truth", str(tmp_path / "y"), "--attack", "direction", "--out", str(tmp_path / "d")]
+    words = ["trace", "audit", *(str(base / f"noise-{s}") for s in range(3)), "--max", "0.2"]
+    words += ["--truth", str(base / "y"), "--attack", "direction", "--out", str(tmp_path / "d")]
     assert main.main(words) == 3
     assert "traces without a defense" in " ".join(capsys.readouterr().out.split())
 
