@@ -33,7 +33,7 @@ audit: $(STAMP)/run ## audit the quickstart (SCENARIO=name or path, ARGS="--seed
 test: $(STAMP)/test ## run the tests (PYTEST_ARGS="-k rng"); slow ones: make test-slow
 	$(TESTING) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
-test-slow: $(STAMP)/slow ## run the tests marked slow
+test-slow: $(STAMP)/slow ## run the tests marked slow, long ones too
 	$(TESTING) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow $(PYTEST_ARGS)
 
 test-gpu: $(STAMP)/test ## run the tests that compare a GPU with the CPU; fails where there is none

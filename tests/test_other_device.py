@@ -16,7 +16,11 @@ CASES = [Path(__file__).with_name(f"on_other_device{more}.py") for more in ("", 
 
 
 @pytest.mark.parametrize(
-    ("marked", "least"), [("not slow", 12), pytest.param("slow", 130, marks=pytest.mark.slow)]
+    ("marked", "least"),
+    [
+        ("not slow", 12),
+        pytest.param("slow", 130, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
 )
 def test_nothing_mixes_devices_or_waits(marked: str, least: int) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}

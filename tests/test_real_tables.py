@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import vflsec
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.long]
 
 EMPLOYER = [
     "workclass", "education", "education_num", "occupation", "capital_gain", "capital_loss",

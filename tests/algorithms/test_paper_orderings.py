@@ -20,7 +20,7 @@ from vflsec.data.prepare import make_task
 from vflsec.plugins import registry
 from vflsec.train.loop import compute_auc, predict
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SEEDS = tuple(range(10, 18))
 STUDENT = 2.365

@@ -118,6 +118,7 @@ def shuffled(view: View) -> View:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_critic_finds_skewed_columns_behind_a_hidden_layer() -> None:
     """R^2 .89, .97, .94, where own columns and labels tell a third."""
     found = hijacked("skewed", 2, "critic")
@@ -126,6 +127,7 @@ def test_the_critic_finds_skewed_columns_behind_a_hidden_layer() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_under_the_critic_embeddings_of_other_rows_tell_nothing() -> None:
     found = hijacked("skewed", 2, "critic")
     told = [
@@ -136,6 +138,7 @@ def test_under_the_critic_embeddings_of_other_rows_tell_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_critic_finds_nothing_where_any_rotation_passes() -> None:
     """Four normal columns and a label that tells none of them: R^2 of a rotation is about -1."""
     found = hijacked("coin", 4, "critic", epochs=15)

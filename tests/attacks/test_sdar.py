@@ -55,6 +55,7 @@ def figures(worlds: list[tuple[View, torch.Tensor]], **params: object) -> list[f
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_it_decodes_skewed_columns_that_own_columns_and_labels_do_not_tell() -> None:
     worlds = [world(s) for s in range(3)]
     told = [max(r2(c.guess, x) for c in feature_controls([v], [rng()])[0]) for v, x in worlds]
@@ -63,17 +64,20 @@ def test_it_decodes_skewed_columns_that_own_columns_and_labels_do_not_tell() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_it_is_the_adversarial_term_that_finds_the_embedding() -> None:
     assert max(figures([world(s) for s in range(3)], simulate=0.0)) < 0.0
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_embeddings_of_other_rows_tell_nothing() -> None:
     worlds = [world(s) for s in range(3)]
     assert max(figures([(shuffled(v), x) for v, x in worlds])) < 0.0
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_normal_columns_that_no_label_tells_apart_stay_hidden() -> None:
     """Any rotation of them fits as well: what is decoded is one, and not the right one."""
     assert max(figures([world(s, normal=True) for s in range(3)])) < 0.3

@@ -31,7 +31,7 @@ from vflsec.train.views import draw_known_rows
 sys.path.append(str(Path(__file__).resolve().parent.parent / "trace"))
 from simulated import simulate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 LOOP = Path(__file__).resolve().parent / "split_loop.py"
 ATTACKS = ("norm", "direction", "cluster", "model_completion", "gradient_completion")
 SCALED = {"cluster(accumulate=scaled)", "norm(accumulate=scaled)"}

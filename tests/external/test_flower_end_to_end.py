@@ -20,7 +20,7 @@ from vflsec.report.exports import load_summary
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 pytest.importorskip("flwr", reason="Flower is not installed")
 pytest.importorskip("ray", reason="Flower's simulation is not installed")
 

@@ -26,7 +26,7 @@ from vflsec.cli.main import main
 from vflsec.trace.reader import Trace
 from vflsec.trace.truth import write_truth
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 HERE = Path(__file__).resolve().parent
 GIVEN = os.environ.get("FOREIGN_EXAMPLES", "")
 SHOWN = ["value", "low", "high", "n"]

@@ -60,6 +60,7 @@ def test_two_commands_read_them_all(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_third_gives_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scenario, out = draft(tmp_path, capsys), tmp_path / "out"
     assert main.main(["audit", str(scenario), "--out", str(out)]) in (0, 1, 3)

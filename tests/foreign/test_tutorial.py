@@ -74,6 +74,7 @@ def utilities(text: str) -> dict[str, float]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("framework", NEEDED)
 def test_a_framework_gives_the_figures(
     framework: str,
