@@ -254,7 +254,7 @@ def real(scenario: dict[str, Any]) -> list[str]:
             for a, b in zip(results[0].measures, twin[0].measures, strict=True)
             if a.value is not None and b.value is not None
         )
-        spent = results[0].facts["he.seconds"]
+        spent = results[0].facts.encryption
         lines.append(
             [name(params), f"{seconds:.0f}", *(f"{v:.0f}" for v in spent.values()),
              f"{size / 1e9:.2f}", f"{gap:.1e}"]

@@ -215,7 +215,7 @@ def trained(
     for _ in run_phases(algorithm, fed):
         pass
     ledgers = [fed.channel.ledger.of(r) for r in range(len(SEEDS))]
-    return numbers(fed), (ledgers, passed, fed.extra.get("epochs.train"))
+    return numbers(fed), (ledgers, passed, fed.epochs.get("train"))
 
 
 def apart(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> list[str]:

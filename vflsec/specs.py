@@ -325,6 +325,50 @@ class LedgerRow:
     rounds: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskFacts:
+    """What is known of a task: its parties, the active one first, its labels and its sizes.
+
+    Attributes:
+        parties, classes, class_names: of the task; no classes where nothing is known of it.
+        labels: names, where a row has several labels.
+        rows: how many, by row set.
+        columns: how many, by party.
+    """
+
+    parties: tuple[str, ...] = ()
+    classes: int = 0
+    class_names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    columns: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellFacts(TaskFacts):
+    """What is known of a finished training beside its figures.
+
+    Attributes:
+        unread: (kind, name) of messages that no attack reads.
+        undeclared: (kind, role of the sender, role of the receiver) of messages that were sent and
+            are not declared.
+        gaps: by party, why what it was seen to get carries no pass.
+        epochs, kept: by phase, the epochs that were trained, and the one whose weights were kept.
+        encryption: seconds by operation on ciphertexts.
+        cpu_seconds: that processors worked on it; None if it was not timed.
+        versions: of the software that trained it, by name.
+    """
+
+    unread: tuple[tuple[str, ...], ...] = ()
+    undeclared: tuple[tuple[str, ...], ...] = ()
+    gaps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[str, int] = field(default_factory=dict)
+    encryption: Mapping[str, float] = field(default_factory=dict)
+    cpu_seconds: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass
 class CellResult:
     """Everything a finished cell leaves behind."""
@@ -334,6 +378,6 @@ class CellResult:
     measures: list[Measure] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
     guarantees: list[Mapping[str, Any]] = field(default_factory=list)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: CellFacts = field(default_factory=CellFacts)
     seconds: float = 0.0
     device: str = "cpu"

@@ -111,12 +111,12 @@ def run(part: Part, world: World, row: Row, tasks: Mapping[int, Task]) -> Found:
     found = Found(utility(results, "test", world.metric))
     found.chosen = ", ".join(f"{k} = {chosen[k]}" for k in keys)
     for r in results:
-        phases = [k.partition(".")[2] for k in r.facts if k.startswith("epochs.")]
+        phases = [*r.facts.epochs]
         sent = [x for x in r.ledger if x.phase != "predict"]
         down = [x for x in sent if x.receiver != first.active and x.phase == phases[-1]]
         found.messages.append(sum(x.messages for x in sent if x.kind in ("embedding", "gradient")))
         found.told.append(sum(x.bytes for x in down))
-        found.kept.append(float(r.facts[f"kept.{phases[-1]}"]))
+        found.kept.append(float(r.facts.kept[phases[-1]]))
     found.made = [
         {k: r[k] for k in FIELDS} | {"cell": f"{row.title} {r['cell']}", "algorithm": row.title}
         for result in results

@@ -187,10 +187,10 @@ def test_autoencoders_keep_their_best_weights_by_rows_held_out_at_home() -> None
     fed = trained(APCVFL(**SMALL | {"autoencoder_epochs": 60, "autoencoder_patience": 2}),
                   stacked(few(), few()), [0, 1])  # fmt: skip
     for name in ("autoencoder:active", "autoencoder:passive1", "teacher", "student"):
-        for best, n in zip(fed.extra[f"kept.{name}"], fed.extra[f"epochs.{name}"], strict=True):
+        for best, n in zip(fed.kept[name], fed.epochs[name], strict=True):
             assert 0 < best <= n <= best + 2
     whole = trained(APCVFL(**SMALL, held_out=0.0), stacked(few()))
-    assert whole.extra["epochs.student"] == 4
+    assert whole.epochs["student"] == [4]
 
 
 def test_labels_change_nothing_that_is_sent() -> None:

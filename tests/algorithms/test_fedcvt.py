@@ -99,7 +99,7 @@ def test_without_its_extras_it_is_splitnn_bit_for_bit() -> None:
     )  # fmt: skip
     reference = trained(split, few(seeds), seeds)
     assert_same(cvt.state(), reference.state())
-    assert cvt.extra["epochs.train"] == reference.extra["epochs.train"]
+    assert cvt.epochs["train"] == reference.epochs["train"]
     more = trained(FedCVT(**SMALL, **{**PLAIN, "lambda1": 0.1}), few(seeds), seeds)
     assert largest_difference(cvt.state(), more.state()) > 1e-4
 

@@ -434,7 +434,7 @@ def test_how_long_replicas_beside_train_at_home_changes_no_bit(
         return trained(one, small_stack(seeds, unaligned=40), seeds)
 
     alone, together = made([0]), made([0, 1, 2])
-    assert alone.extra["epochs.local_length"][0] < max(together.extra["epochs.local_length"])
+    assert alone.epochs["local_length"][0] < max(together.epochs["local_length"])
     for name, party in alone.parties.items():
         for part, module in party.modules.items():
             other = together.parties[name].modules[part].state()

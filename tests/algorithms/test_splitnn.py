@@ -144,7 +144,7 @@ def test_ledger_of_a_run_counts_float32_and_control_messages() -> None:
     fed = trained(SplitNN(hidden=(), cut=3, batch_size=50, epochs=4, patience=3), stacked)
     rows = {(r["phase"], r["kind"], r["name"]): r for r in fed.channel.ledger.of(0)}
     n, held = stacked.rows("labelled").shape[1], stacked.rows("validation").shape[1]
-    epochs = fed.extra["epochs.train"][0]
+    epochs = fed.epochs["train"][0]
     assert rows["train", "gradient", ""]["bytes"] == epochs * n * 3 * 4
     assert rows["train", "embedding", ""]["elements"] == epochs * n * 3
     assert rows["predict", "embedding", ""]["elements"] == epochs * held * 3
@@ -242,8 +242,8 @@ def test_selection_looks_at_validation_rows_only() -> None:
     test = trained(algorithm, relabelled("test"), [1])
     validation = trained(algorithm, relabelled("validation"), [1])
     assert_same(plain.state(), test.state())
-    assert plain.extra["epochs.train"] == test.extra["epochs.train"]
-    assert plain.extra["epochs.train"] != validation.extra["epochs.train"]
+    assert plain.epochs["train"] == test.epochs["train"]
+    assert plain.epochs["train"] != validation.epochs["train"]
     hidden = plain.labels.gather(1, plain.stack.rows("test"))
     assert bool((hidden == -1).all())
 
@@ -271,7 +271,7 @@ def test_label_policies_apply_to_validation_labels() -> None:
     turned = Stack.build({1: replace(task, y=y)}, [1], dtype=torch.float64)
     same = trained(algorithm, turned, [1])
     assert_same(fed.state(), same.state())
-    assert fed.extra["epochs.train"] == same.extra["epochs.train"]
+    assert fed.epochs["train"] == same.epochs["train"]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_the_supervised_stage_is_local_bit_for_bit(dropout: float) -> None:
     mine = fed.state()["active"]
     got = {"bottom": mine["local_bottom"], "top": mine["local_top"]}
     assert_same({"active": local.state()["active"]}, {"active": got})
-    assert fed.extra["epochs.supervised"] == local.extra["epochs.train"]
+    assert fed.epochs["supervised"] == local.epochs["train"]
 
 
 def test_own_labels_are_those_of_all_own_rows() -> None:

@@ -310,7 +310,7 @@ def test_of_several_parties_it_is_said_whose_column_it_was(victim: str, whose: s
     (result,) = cohort(asked, tasks, epochs=2, cut=8)
     assert {m.victim for m in result.measures} == {whose}
     assert {m.notes["victim"] for m in result.measures if m.notes} == {whose}
-    assert result.facts["columns"] == {"active": 4, "passive1": 3, "passive2": 5}
+    assert result.facts.columns == {"active": 4, "passive1": 3, "passive2": 5}
 
 
 PLANTED: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {

@@ -272,7 +272,7 @@ def test_the_estimate_knows_of_references_and_the_attack_has_a_training_of_its_o
     assert [(g.main, [a.name for a in g.attacks]) for g in none.groups] == [
         (True, ["norm"]), (False, ["membership"]),
     ]  # fmt: skip
-    assert some.cost["steps"] == pytest.approx(none.cost["steps"] * 10 / 2)
+    assert some.cost.steps == pytest.approx(none.cost.steps * 10 / 2)
 
 
 def test_where_nothing_is_returned_it_cannot_ask() -> None:

@@ -130,7 +130,7 @@ def test_columns_in_a_second_embedding_are_found(
     for result in cohort(asked, tasks, epochs=3, batch_size=32):
         assert result.measures[0].value is not None
         assert result.measures[0].value > 0.95
-        assert "unread" not in result.facts
+        assert result.facts.unread == ()
 
 
 def test_messages_of_a_step_are_told_apart_by_their_rows() -> None:

@@ -137,7 +137,7 @@ def test_mixup_makes_every_message_a_use_of_two_rows() -> None:
 def test_what_early_stopping_left_out_counts() -> None:
     """It stops when it has seen the data, so the claim composes over the planned epochs."""
     uses, trained, _ = counted("splitnn", "gradperturb", epochs=30, patience=1, lr=0.3)
-    ran = trained.fed.extra["epochs.train"][0]
+    ran = trained.fed.epochs["train"][0]
     assert ran < 30
     assert uses.counted == ran
     assert uses.most == 30

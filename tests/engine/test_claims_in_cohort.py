@@ -237,7 +237,7 @@ def test_a_claim_that_is_not_tested_is_said_to_be_untested(tmp_path: Any) -> Non
     plans = [make_plan(load_scenario(s)) for s in (scenario, tested)]
     for plan, asked in zip(plans, ("false", "true"), strict=True):
         assert any("label_dp" in n and f"canaries = {asked}" in n for n in plan.notes)
-    assert plans[1].cost["steps"] == 2 * plans[0].cost["steps"]
+    assert plans[1].cost.steps == 2 * plans[0].cost.steps
     keys = [{c.key for g in p.groups for c in g.cells} for p in plans]
     assert not keys[0] & keys[1]  # so that testing it later trains again
     again = run_audit(tested, tmp_path)

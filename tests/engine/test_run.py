@@ -98,7 +98,7 @@ def test_versions_and_device_are_those_that_trained(
         def train(*args: Any, **how: Any) -> list[Any]:
             out = Trainer()(*args, **how)
             for result in out:
-                result.facts = {**result.facts, "versions": now}
+                result.facts = replace(result.facts, versions=now)
             return out
 
         return train

@@ -242,7 +242,7 @@ def test_the_plan_says_what_is_searched_and_what_it_costs() -> None:
     plan = make_plan(load_scenario(SECTIONS), load=Planted({}).source, try_out=False)
     (search,) = [g for g in plan.groups if g.role == "tuning"]
     assert len(search.cells) == 2 * WORLDS
-    assert plan.cost["trainings"] == 6 + 2 * WORLDS
+    assert plan.cost.trainings == 6 + 2 * WORLDS
     assert {a.name for a in search.attacks} == {"norm", "direction"}
     assert any("drawn worlds (6 trainings)" in n for n in plan.notes)
     default = load_scenario(SECTIONS, ["audit.attacker=default"])

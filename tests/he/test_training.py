@@ -339,7 +339,7 @@ def test_flooding_of_a_replica_does_not_depend_on_its_company() -> None:
     """Early stopping at different epochs: who stopped first predicts as it does alone."""
     world, net = {"n": 120, "signal": 4.0}, {"epochs": 6, "patience": 1, "lr": 0.1}
     many = run(seeds=(0, 1, 2, 3), net=net, world=world)
-    kept = many.fed.extra["epochs.train"]
+    kept = many.fed.epochs["train"]
     assert len(set(kept)) > 1
     together = logits(many)
     for r in range(4):

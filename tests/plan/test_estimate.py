@@ -52,9 +52,9 @@ def test_trainings_cost_their_own_steps(plan: Plan, instant: None) -> None:
     both = estimate(plan.groups, {cohort: Tried([(100, 0.02), (7, 0.5)])}, free)
     rest = estimate(plan.groups[1:], {}, free)
     assert len(plan.groups[0].cells) == 6
-    expected = 3 * (100 * 0.02 + 7 * 0.5) + rest["training_seconds"]
-    assert both["training_seconds"] == pytest.approx(expected, abs=0.11)
-    assert both["seconds"] == pytest.approx(expected, abs=0.2)
+    expected = 3 * (100 * 0.02 + 7 * 0.5) + rest.training_seconds
+    assert both.training_seconds == pytest.approx(expected, abs=0.11)
+    assert both.seconds == pytest.approx(expected, abs=0.2)
 
 
 def test_attacks_controls_and_rows_count(
@@ -65,7 +65,7 @@ def test_attacks_controls_and_rows_count(
             ("start", "attack", "per_row", "controls", "control_row", "cell_row"), 0.0
         )
         made = estimate(plan.groups, {}, Machine(2.0, **(none | costs)))  # type: ignore[arg-type]
-        return float(made["seconds"] - made["training_seconds"])
+        return made.seconds - made.training_seconds
 
     answers = 24 + 6  # 6 cells, 2 x 2 attackers; completion on the untrained bottoms of 3 seeds
     assert seconds(attack=10.0) == pytest.approx(2 * 10 * answers, abs=0.2)
@@ -84,8 +84,8 @@ def test_what_the_plan_took_is_part_of_it(plan: Plan, monkeypatch: pytest.Monkey
     clock = iter([100.0, 107.5])
     monkeypatch.setattr(dry_run, "time", SimpleNamespace(process_time=lambda: next(clock)))
     scenario = vflsec.load_scenario(tomllib.loads(SCENARIO))
-    timed = make_plan(scenario, try_out=False, load=source).cost["seconds"]
-    assert timed == pytest.approx(estimate(plan.groups)["seconds"] + 7.5, abs=0.11)
+    timed = make_plan(scenario, try_out=False, load=source).cost.seconds
+    assert timed == pytest.approx(estimate(plan.groups).seconds + 7.5, abs=0.11)
 
 
 def test_attacks_cost_after_every_phase_and_more_for_more_classes(plan: Plan) -> None:
@@ -94,7 +94,7 @@ def test_attacks_cost_after_every_phase_and_more_for_more_classes(plan: Plan) ->
 
     def seconds(looks: int, classes: int) -> float:
         groups = [replace(g, data=replace(g.data, classes=classes)) for g in plan.groups[:1]]
-        return float(estimate(groups, {cohort: Tried([(1, 0.0)], looks)}, free)["seconds"])
+        return estimate(groups, {cohort: Tried([(1, 0.0)], looks)}, free).seconds
 
     norm = 12 * registry.attacks.get("norm").seconds
     whole = seconds(3, 2) - seconds(1, 2)
@@ -108,7 +108,7 @@ def test_memory_grows_with_rows_and_is_bounded_in_cells(plan: Plan) -> None:
         groups = [
             replace(g, data=replace(g.data, rows=rows), cells=g.cells * copies) for g in plan.groups
         ]
-        return int(estimate(groups)["memory_bytes"])
+        return estimate(groups).memory_bytes
 
     assert memory(150_000, 1) > 1.2 * memory(100, 1)
     assert memory(150_000, 100) == memory(150_000, 10)  # at most 32 are trained at once

@@ -46,8 +46,8 @@ def test_cells_are_data_times_strengths_times_seeds_plus_references() -> None:
     }
     assert len({c.key for c in audit.cells}) == 6
     assert len({c.cohort for c in audit.cells}) == 1
-    assert found.cost["trainings"] == 9
-    assert found.cost["attacks"] == 6 * 4
+    assert found.cost.trainings == 9
+    assert found.cost.attacks == 6 * 4
 
 
 def test_grids_of_several_defenses_and_data_sets_multiply() -> None:
@@ -449,7 +449,7 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
         }
         sections["audit"] |= {"canaries": canaries}
         found = make_plan(load_scenario(sections, []))
-        assert found.cost["trainings"] == 2 * 3 * strengths + 3
+        assert found.cost.trainings == 2 * 3 * strengths + 3
         return dict(calls)
 
     for owner, name in [

@@ -13,7 +13,7 @@ from vflsec import load_scenario
 from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
 from vflsec.plan.values import Group
-from vflsec.specs import Measure
+from vflsec.specs import CellFacts, Measure
 from vflsec.storage.store import STORE_NAME, Store
 
 
@@ -25,7 +25,9 @@ def group() -> Group:
 def test_what_was_put_in_comes_out(tmp_path: Path, group: Group) -> None:
     cell = group.cells[3]
     result = replace(
-        result_of(cell, group.attacks), guarantees=[{"epsilon": 1.0}], facts={"rows": {"test": 5}}
+        result_of(cell, group.attacks),
+        guarantees=[{"epsilon": 1.0}],
+        facts=CellFacts(rows={"test": 5}, gaps={"a": ("why",)}, epochs={"train": 3}),
     )
     with Store(tmp_path) as store:
         store.commit(result, group.attacks)
@@ -122,7 +124,7 @@ def test_an_edited_training_is_refused_by_every_reader(
 ) -> None:
     cell, versions = group.cells[0], {"torch": "2"}
     with Store(tmp_path) as store:
-        store.commit(replace(result_of(cell, []), facts={"versions": versions}), [])
+        store.commit(replace(result_of(cell, []), facts=CellFacts(versions=versions)), [])
         assert store.made_with([cell.key]) == [versions]
         store._db.execute(f"update cells set {column} = 'x'")
         for read in (lambda: store.results({cell.key: []}), lambda: store.made_with([cell.key])):

@@ -69,8 +69,8 @@ def test_loss_keeps_calibrated_logits_and_auc_the_right_order(by: str, kept: flo
     for _ in run_phases(algorithm, fed):
         pass
     assert mark(fed) == kept
-    assert fed.extra["kept.train"] == [kept + 1]
-    assert fed.extra["epochs.train"] == [2]
+    assert fed.kept["train"] == [kept + 1]
+    assert fed.epochs["train"] == [2]
 
 
 @pytest.mark.parametrize("by", ["loss", "auc"])
@@ -95,7 +95,7 @@ def test_patience_counts_epochs_without_a_better_auc() -> None:
     fed = federation(algorithm, small_stack([0]))
     for _ in run_phases(algorithm, fed):
         pass
-    assert fed.extra["epochs.train"] == [2]
+    assert fed.epochs["train"] == [2]
 
 
 def test_three_classes_have_no_auc() -> None:
@@ -126,7 +126,7 @@ def test_how_long_replicas_beside_train_changes_no_prediction() -> None:
         stack, strength = small_stack(seeds), torch.full((len(seeds),), 0.5)
         noise = registry.defenses.create("embedding_noise", {})
         fed = trained(algorithm, stack, seeds, {"passive1": [(noise, strength)]})
-        return fed.extra["epochs.train"], predict(algorithm, fed, stack.rows("test"))[0]
+        return fed.epochs["train"], predict(algorithm, fed, stack.rows("test"))[0]
 
     (alone, told), (beside, also) = answers([0]), answers([0, 1])
     assert alone == beside[:1]

@@ -112,7 +112,7 @@ def _with_gaps(
     for r in results:
         if (at := record.training("audit", r)) is None:
             continue
-        for who, clauses in r.facts.get("gaps", {}).items():
+        for who, clauses in r.facts.gaps.items():
             for clause in clauses:
                 found.setdefault((at, who), {}).setdefault(clause, set()).add(r.spec.seed)
     return [replace(p, gap=_gap(p, found)) for p in points] if found else points
@@ -155,11 +155,11 @@ def _active(record: AuditRecord, results: Sequence[CellResult]) -> dict[str, str
     """Name of the active party of every data set."""
     out: dict[str, str] = {}
     for result in results:
-        parties = result.facts.get("parties", ())
+        parties = result.facts.parties
         for role in ("audit", "reference", "control"):
             dataset = record.dataset(role, result)
             if dataset is not None and parties:
-                out.setdefault(dataset, str(parties[0]))
+                out.setdefault(dataset, parties[0])
     return out
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.point import Training
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import CellResult, LedgerRow
+from vflsec.specs import CellResult, LedgerRow, TaskFacts
 
 if TYPE_CHECKING:
     from vflsec.audit.dosing import Dose
@@ -75,16 +75,10 @@ def describe_older(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) ->
     return ", ".join([*said, *(["other code of vflsec"] if found.get("code") else [])])
 
 
-@dataclass(frozen=True)
-class DatasetFacts:
-    """Parties of a data set, the active one first, with sizes and the seeds that were trained."""
+@dataclass(frozen=True, kw_only=True)
+class DatasetFacts(TaskFacts):
+    """What is known of a data set, with the seeds that were trained."""
 
-    parties: tuple[str, ...] = ()
-    classes: int | None = None
-    class_names: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    rows: Mapping[str, int] = field(default_factory=dict)
-    columns: Mapping[str, int] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
 
 
@@ -96,7 +90,7 @@ def describe_datasets(
     for result in results:
         dataset = record.dataset("audit", result)
         if dataset is not None:
-            of = out.get(dataset) or read_as(DatasetFacts, result.facts)
+            of = out.get(dataset) or read_as(DatasetFacts, vars(result.facts))
             seeds = tuple(dict.fromkeys((*of.seeds, result.spec.seed)))
             out[dataset] = replace(of, seeds=seeds)
     return out
@@ -186,8 +180,8 @@ def collect_costs(record: AuditRecord, results: Sequence[CellResult]) -> list[Po
         PointCost(
             **training.as_dict(), role=role, cells=len(of),
             seconds=sum(r.seconds for r in of) / len(of), traffic=_traffic(of),
-            unread=tuple(sorted({(k, n) for r in of for k, n in r.facts.get("unread", ())})),
-            undeclared=tuple(sorted({tuple(x) for r in of for x in r.facts.get("undeclared", ())})),
+            unread=tuple(sorted({(k, n) for r in of for k, n in r.facts.unread})),
+            undeclared=tuple(sorted({x for r in of for x in r.facts.undeclared})),
             encryption=_encryption(of), guarantees=_weakest(of),
         )
         for (role, training), of in by_point.items()
@@ -210,7 +204,7 @@ def _encryption(of: Sequence[CellResult]) -> dict[str, float]:
     """Seconds by operation that ciphertexts took, mean over cells; empty where none was made."""
     found: dict[str, float] = defaultdict(float)
     for result in of:
-        for what, seconds in result.facts.get("he.seconds", {}).items():
+        for what, seconds in result.facts.encryption.items():
             found[what] += seconds / len(of)
     return dict(found)
 

@@ -52,6 +52,9 @@ class Federation:
             class shares, after its label policies; values (R, N, 1) or several labels (R, N, L),
             NaN where unknown.
         phase, epoch, steps: the clock.
+        epochs, kept: by phase that has ended, the epochs that each replica trained, and the one
+            whose weights it kept, 0 for none; a phase that judges none is not in `kept`.
+        encryption: by replica, seconds by operation on ciphertexts.
         extra: state of the algorithm.
         batch: sample ids (R, b) of the current step.
         attacked: party whose column policies act at inference too, while an attack is judged.
@@ -68,11 +71,17 @@ class Federation:
     phase: str = ""
     epoch: int = 0
     steps: int = 0
+    epochs: dict[str, list[int]] = field(default_factory=dict)
+    kept: dict[str, list[int]] = field(default_factory=dict)
+    encryption: list[dict[str, float]] = field(init=False)
     extra: dict[str, Any] = field(default_factory=dict)
     batch: Tensor | None = None
     attacked: str = ""
     graphs: Callable[[], Any] | None = None
     _links: dict[str, Link[Federation]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.encryption = [{} for _ in self.seeds]
 
     @classmethod
     def create(

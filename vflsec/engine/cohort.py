@@ -232,8 +232,9 @@ def _add_time(results: Sequence[CellResult], started: tuple[float, float]) -> No
     wall, worked = (b - a for a, b in zip(started, _now(), strict=True))
     for result in results:
         result.seconds = wall / len(results)
-        made = {"cpu_seconds": worked / len(results), "versions": list_versions()}
-        result.facts = {**result.facts, **made}
+        result.facts = replace(
+            result.facts, cpu_seconds=worked / len(results), versions=list_versions()
+        )
 
 
 def _attack(

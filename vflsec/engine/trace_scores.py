@@ -36,7 +36,7 @@ from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.guess_files import Frozen, Source, thaw
 from vflsec.plugins import registry
 from vflsec.report.notebook import Audit
-from vflsec.specs import CellResult, CellSpec, DefenseSpec, list_victims
+from vflsec.specs import CellFacts, CellResult, CellSpec, DefenseSpec, list_victims
 from vflsec.storage.results_folder import claim, only_ours
 from vflsec.storage.store import Store
 from vflsec.trace.leaves import name_trees
@@ -119,7 +119,7 @@ class _Scored(NamedTuple):
 
     @property
     def classes(self) -> int:
-        return int(self.result.facts["classes"])
+        return self.result.facts.classes
 
 
 def _score_controls(
@@ -140,7 +140,7 @@ def _score_controls(
                 audited[i].result.spec.algorithm, seed=m.run.seed,
             )  # fmt: skip
             task = _build_task(name, m.names, y, classes, of.truth.rows)
-            facts = {"parties": list(m.names), "classes": classes}
+            facts = CellFacts(parties=tuple(m.names), classes=classes)
             result = CellResult(spec.key, spec, ledger=[], facts=facts)
             result.measures += [measure for a in kept for measure in score_answer(a, task)]
             out.append(_Scored(result, [a.of for a in kept]))
@@ -199,10 +199,10 @@ def _score_trace(
     train = train if there[train].any() else truth.rows  # of predictions alone, say
     task = _build_task(run.dataset, m.names, y, classes, train[there[train]])
     known = _Known(task, told.hidden, torch.from_numpy(train))
-    facts = {
-        "parties": list(m.names), "classes": classes, "gaps": dict(source.gaps),
-        "unread": [list(u) for u in source.unread],
-    }  # fmt: skip
+    facts = CellFacts(
+        parties=tuple(m.names), classes=classes, unread=tuple(source.unread),
+        gaps={party: tuple(why) for party, why in source.gaps.items()},
+    )  # fmt: skip
     result = CellResult(spec.key, spec, ledger=list(source.ledger), facts=facts)
     lost, judged = 0, []
     for answer in frozen.answers[i]:
@@ -248,7 +248,7 @@ def _check_claim(
 ) -> str:  # fmt: skip
     """Hold a claimed epsilon against the guesses; why that says little, or ''."""
     said_so = f"claimed epsilon {said.epsilon:g} not checked:"
-    if make_label(int(result.facts["classes"])).floating:
+    if make_label(result.facts.classes).floating:
         return f"{said_so} it needs classes."
     if told.shares is None:
         return f"{said_so} {_NO_SHARES}."

@@ -29,14 +29,6 @@ def opaque(replicas: int, size: int) -> Tensor:
     return torch.zeros((1, 1), dtype=torch.uint8).expand(replicas, size)
 
 
-def seconds_spent(fed: Federation) -> list[dict[str, float]]:
-    """Seconds by operation that encryption has taken so far, of all links, one a replica."""
-    if "he.seconds" not in fed.extra:
-        fed.extra["he.seconds"] = [{} for _ in range(fed.replicas)]
-    spent: list[dict[str, float]] = fed.extra["he.seconds"]
-    return spent
-
-
 class Answers:
     """Names of streams and numbers of answers of one link, by replica; nothing is drawn twice.
 
@@ -113,7 +105,7 @@ class InteractiveLink(Link[Federation]):
         out = self.settings.out
         module = fed.add(fed.active.name, self.part, lambda: _frozen(nn.Linear(cut, out)))
         self.answers = Answers(fed, self.answers)
-        spent = seconds_spent(fed) if self.mode == "real" else None
+        spent = fed.encryption if self.mode == "real" else None
         if isinstance(self.backend, Real):
             self.backend.close()
         self.backend = backend(
@@ -342,7 +334,7 @@ class SummedGradientLink(PlainLink):
             assert isinstance(pair, SummedGradient)
             design = x[r][:, columns].double().cpu().numpy()
             mine = g[r].double().cpu().numpy()
-            total, sizes = pair.run(mine, design, seconds_spent(fed)[r])
+            total, sizes = pair.run(mine, design, fed.encryption[r])
             out.append(torch.from_numpy(total).to(g))
         stacked = torch.stack(out)  # (R, d + 1, o)
         return [stacked[:, :-1].transpose(1, 2), stacked[:, -1]], sizes

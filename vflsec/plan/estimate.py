@@ -11,9 +11,9 @@ from vflsec.audit.leakage import defense_point
 from vflsec.core.needs import as_needs
 from vflsec.core.phase import expect_epochs
 from vflsec.plan.cells import list_claimants
-from vflsec.plan.values import split_chunks
+from vflsec.plan.values import Encryption, Price, split_chunks
 from vflsec.plugins import registry
-from vflsec.specs import Params, left_out
+from vflsec.specs import left_out
 
 if TYPE_CHECKING:
     from vflsec.plan.values import Group, Work
@@ -180,14 +180,14 @@ class _Cost:
         kept: bytes that ``--keep-views`` would keep.
         sealed: seconds of encryption.
         sent: bytes of ciphertexts.
-        encryption: entries of :func:`estimate`.
+        encryption: what each defense costs.
     """
 
     steps: int = 0
     kept: float = 0.0
     sealed: float = 0.0
     sent: int = 0
-    encryption: tuple[Params, ...] = ()
+    encryption: tuple[Encryption, ...] = ()
 
 
 def _compute_cost(group: Group) -> _Cost:
@@ -206,10 +206,10 @@ def _compute_cost(group: Group) -> _Cost:
         sent += found.bytes * steps * parties
         if found.bytes:
             entries.append(
-                {"dataset": group.data.name, "algorithm": group.title,
-                 "defense": defense_point([d])[0],
-                 "computed": found.computed, "seconds": dict(found.seconds),
-                 "bytes": found.bytes, "per_epoch": batches * parties, "in_all": steps * parties}
+                Encryption(
+                    group.data.name, group.title, defense_point([d])[0], found.computed,
+                    found.seconds, found.bytes, batches * parties, steps * parties,
+                )
             )  # fmt: skip
     return _Cost(
         steps * _count_trainings(group), _compute_kept(group, given), sealed, sent, tuple(entries)
@@ -255,7 +255,7 @@ def estimate(
     timed: Timed | None = None,
     machine: Machine | None = None,
     planned: float = 0.0,
-) -> dict[str, Any]:
+) -> Price:
     """A rough estimate: seconds of one CPU thread.
 
     Trainings that were tried out cost their steps, as they were timed; others go at a typical
@@ -267,11 +267,6 @@ def estimate(
         timed: steps of its cohorts.
         machine: this one.
         planned: seconds that making the plan took.
-
-    ``encryption`` has an entry for every defense of a group that costs something on top: seconds
-    by operation and bytes of one batch, batches of an epoch, and of all trainings.
-    ``views_bytes`` is what ``--keep-views`` would keep, 0 where it is refused, ``memory_bytes``
-    about what is needed at once.
     """
     on = machine or Machine()
     known = _fill_from_like(groups, timed or {})
@@ -283,19 +278,19 @@ def estimate(
     prepared = on.slowness * on.cell_row * sum(g.data.rows * len(g.cells) for g in groups)
     begun = on.start * on.slowness + planned
     trained = sum(_compute_training(g, known, on) for g in groups)
-    return {
-        "trainings": sum(len(g.cells) for g in groups),
-        "steps": sum(c.steps for c in costs),
-        "attacks": sum(len(g.cells) * len(g.attacks) for g in groups),
-        "seconds": round(begun + trained + scored + prepared + sealed + made, 1),
-        "training_seconds": round(trained, 1),
-        "control_seconds": round(made, 1),
-        "encryption_seconds": round(sealed, 1),
-        "ciphertext_bytes": sum(c.sent for c in costs),
-        "encryption": [entry for c in costs for entry in c.encryption],
-        "views_bytes": int(sum(c.kept for c in costs)) if keeps else 0,
-        "memory_bytes": _compute_memory(groups),
-    }
+    return Price(
+        trainings=sum(len(g.cells) for g in groups),
+        steps=sum(c.steps for c in costs),
+        attacks=sum(len(g.cells) * len(g.attacks) for g in groups),
+        seconds=round(begun + trained + scored + prepared + sealed + made, 1),
+        training_seconds=round(trained, 1),
+        control_seconds=round(made, 1),
+        encryption_seconds=round(sealed, 1),
+        ciphertext_bytes=sum(c.sent for c in costs),
+        encryption=tuple(entry for c in costs for entry in c.encryption),
+        views_bytes=int(sum(c.kept for c in costs)) if keeps else 0,
+        memory_bytes=_compute_memory(groups),
+    )
 
 
 _BASE = 450_000_000  # bytes of an audit of tiny tables: the libraries

@@ -148,6 +148,55 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Encryption:
+    """What a defense of a group costs on top.
+
+    Attributes:
+        dataset, algorithm, defense: where.
+        computed: whether ciphertexts are made, or only counted.
+        seconds: by operation, of one batch.
+        bytes: of ciphertexts of one batch.
+        per_epoch, in_all: batches of an epoch, and of all trainings.
+    """
+
+    dataset: str
+    algorithm: str
+    defense: str
+    computed: bool
+    seconds: Mapping[str, float]
+    bytes: int
+    per_epoch: int
+    in_all: int
+
+
+@dataclass(frozen=True)
+class Price:
+    """About what a plan costs, see `vflsec.plan.estimate`.
+
+    Attributes:
+        trainings, attacks: how many.
+        steps: of optimisers.
+        seconds: of one CPU thread; of it training, controls and encryption.
+        ciphertext_bytes: sent in all.
+        encryption: what it costs, group by group.
+        views_bytes: what ``--keep-views`` would keep, 0 where it is refused.
+        memory_bytes: about what is needed at once.
+    """
+
+    trainings: int = 0
+    steps: int = 0
+    attacks: int = 0
+    seconds: float = 0.0
+    training_seconds: float = 0.0
+    control_seconds: float = 0.0
+    encryption_seconds: float = 0.0
+    ciphertext_bytes: int = 0
+    encryption: tuple[Encryption, ...] = ()
+    views_bytes: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
     """What an audit will do.
 
@@ -156,7 +205,7 @@ class Plan:
         groups: in the order they run.
         refused: attacks that cannot run.
         notes: anything else a reader should know before starting.
-        cost: an estimate: ``trainings``, ``steps``, ``attacks``, ``seconds``, ``encryption``.
+        cost: an estimate.
         base: folder that relative paths start from.
         visibility: what stays visible under each stack of defenses, see `vflsec.plan.planner`.
         tried: settings that are tried beforehand, in the groups of role ``tuning``.
@@ -168,7 +217,7 @@ class Plan:
     groups: tuple[Group, ...]
     refused: tuple[Refused, ...]
     notes: tuple[str, ...] = ()
-    cost: Mapping[str, Any] = field(default_factory=dict)
+    cost: Price = field(default_factory=Price)
     base: Path = field(default_factory=Path)
     visibility: tuple[Protocol, ...] = ()
     tried: tuple[Setting, ...] = ()
@@ -210,7 +259,7 @@ class Plan:
             ],
             "refused": [asdict(r) for r in self.refused],
             "notes": list(self.notes),
-            "cost": dict(self.cost),
+            "cost": write_plain(self.cost),
             "visibility": write_plain(self.visibility),
         }
 

@@ -346,7 +346,7 @@ def _find_no_coalition(facts: DatasetFacts, ran: Ran) -> Iterator[str]:
 def _labels(facts: DatasetFacts, ran: Ran, summary: Summary) -> Iterator[str]:
     """What labels may tell without being told, see :meth:`vflsec.label.kind.Label.find_unasked`."""
     if any(s.target == "label" for s in ran.values()):
-        label = make_label(facts.classes or 0, facts.labels)
+        label = make_label(facts.classes, facts.labels)
         questions = any("question=" in s.label for s in ran.values())
         left = label.find_unasked(questions, max(_limits(summary), default=None))
         if left:

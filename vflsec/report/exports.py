@@ -92,7 +92,7 @@ def make_summary(
     worked: float = 0.0,
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
-    trained = [r for r in results if "versions" in r.facts]  # what they were trained with
+    trained = [r for r in results if r.facts.versions]  # what they were trained with
     points, level = evaluation.points, record.confidence
     rows = write_points([*points, *evaluation.over_time])
     claims = find_claims(correct(points, evaluation.verdicts, level), evaluation.verdicts)
@@ -101,10 +101,10 @@ def make_summary(
             "schema_version": SUMMARY_VERSION,
             **{key: getattr(record, key) for key in _RECORDED},
             "versions": {
-                name: _several(r.facts["versions"].get(name, now) for r in trained) or now
+                name: _several(r.facts.versions.get(name, now) for r in trained) or now
                 for name, now in record.versions.items()
             },
-            "made_before": describe_older((r.facts["versions"] for r in trained), record.versions),
+            "made_before": describe_older((r.facts.versions for r in trained), record.versions),
             "device": _several(r.device for r in trained) or record.device,
             "scenario": record.scenario_toml,
             "parties": describe_datasets(record, results),
@@ -146,7 +146,7 @@ def _cpu(results: Sequence[CellResult], worked: float) -> float | None:
     """Seconds that processors worked on all cells, or on the last run if that is more; None where
     some were not timed.
     """
-    spent = [s for r in results if (s := r.facts.get("cpu_seconds")) is not None]
+    spent = [s for r in results if (s := r.facts.cpu_seconds) is not None]
     return max(float(sum(spent)), worked) if len(spent) == len(results) else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.console import Console
 from vflsec.audit.defense_label import format_defense
 from vflsec.audit.exposure import Protocol
 from vflsec.core.visibility import claim
-from vflsec.plan.values import Group, Plan
+from vflsec.plan.values import Encryption, Group, Plan, Price
 from vflsec.report.console import print_blocks
 from vflsec.report.numbers import format_bytes, format_duration
 from vflsec.report.provenance import build_visible_table
@@ -19,7 +19,6 @@ from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
 from vflsec.runtime.grouping import group_by
 
-Price = Mapping[str, Any]
 """What a plan will cost, by what it is."""
 
 
@@ -94,33 +93,33 @@ def _build_visibility(entries: Iterable[Protocol]) -> list[Section]:
 
 def _build_cost(cost: Price) -> Iterable[Block]:
     """The estimate of time, memory, kept views and encryption."""
-    seconds, controls = (format_duration(max(cost[k], 1)) for k in ("seconds", "control_seconds"))
+    seconds, controls = (format_duration(max(s, 1)) for s in (cost.seconds, cost.control_seconds))
     yield Paragraph(
-        f"{cost['trainings']:,.0f} trainings, {cost['attacks']:,.0f} attacks, about "
-        f"{cost['steps']:,.0f} steps: roughly {seconds} on one CPU thread ({controls} for "
-        f"controls), {format_bytes(cost['memory_bytes'])} of memory."
+        f"{cost.trainings:,.0f} trainings, {cost.attacks:,.0f} attacks, about "
+        f"{cost.steps:,.0f} steps: roughly {seconds} on one CPU thread ({controls} for "
+        f"controls), {format_bytes(cost.memory_bytes)} of memory."
     )
-    if cost.get("views_bytes"):
+    if cost.views_bytes:
         yield Paragraph(
-            f"Kept views: about {format_bytes(cost['views_bytes'])} (--views-mb bounds them)."
+            f"Kept views: about {format_bytes(cost.views_bytes)} (--views-mb bounds them)."
         )
-    if cost.get("ciphertext_bytes"):
-        lines = tuple(map(_encryption, cost["encryption"]))
+    if cost.ciphertext_bytes:
+        lines = tuple(map(_encryption, cost.encryption))
         yield Section("What encryption costs (estimate)", (Bullets(lines),))
 
 
-def _encryption(e: Price) -> str:
+def _encryption(e: Encryption) -> str:
     """Seconds by operation and bytes of one batch, an epoch and the whole run."""
-    seconds = sum(e["seconds"].values())
-    parts = ", ".join(f"{k} {v:.2g} s" for k, v in e["seconds"].items())
+    seconds = sum(e.seconds.values())
+    parts = ", ".join(f"{k} {v:.2g} s" for k, v in e.seconds.items())
     more = [
-        f"{what} {format_duration(seconds * e[n])} and {format_bytes(e['bytes'] * e[n])}"
-        for what, n in (("an epoch", "per_epoch"), ("the whole run", "in_all"))
+        f"{what} {format_duration(seconds * n)} and {format_bytes(e.bytes * n)}"
+        for what, n in (("an epoch", e.per_epoch), ("the whole run", e.in_all))
     ]
-    real = "" if e["computed"] else ", if it were real"
+    real = "" if e.computed else ", if it were real"
     return (
-        f"{e['algorithm']} with {e['defense']} on {e['dataset']}{real}: a batch {seconds:.2g} s "
-        f"({parts}) and {format_bytes(e['bytes'])}; {'; '.join(more)}."
+        f"{e.algorithm} with {e.defense} on {e.dataset}{real}: a batch {seconds:.2g} s "
+        f"({parts}) and {format_bytes(e.bytes)}; {'; '.join(more)}."
     )
 
 

@@ -211,7 +211,7 @@ def build_systems(summary: Summary) -> Section:
     for name, of in summary.parties.items():
         here = [p for p in summary.points if p.dataset == name and p.attack]
         parties = of.parties
-        held = make_label(of.classes or 0, of.labels).held
+        held = make_label(of.classes, of.labels).held
         first_ = (parties[0] if parties else "not recorded") + (f" ({held})" if held else "")
         rows = ", ".join(f"{_rows_of(k)} {n}" for k, n in of.rows.items())
         facts = (

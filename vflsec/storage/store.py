@@ -16,9 +16,11 @@ from typing import Any
 
 from vflsec.audit.record import AuditRecord, read_record, write_record
 from vflsec.errors import AUDIT_AGAIN, ConfigError
+from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import (
     TURNED,
     AttackSpec,
+    CellFacts,
     CellResult,
     CellSpec,
     DefenseSpec,
@@ -171,7 +173,7 @@ class Store(SealedFile):
                 result.key, dump_json(asdict(result.spec)), "done", result.seconds, result.device,
                 dump_json([asdict(r) for r in result.ledger]),
                 dump_json([dict(g) for g in result.guarantees]),
-                dump_json(dict(result.facts)),
+                dump_json(write_plain(result.facts)),
             ),
         )  # fmt: skip
         if made.rowcount > 0:
@@ -208,8 +210,8 @@ class Store(SealedFile):
             spec, ledger, guarantees, facts = (json.loads(row[i]) for i in (1, 5, 6, 7))
             out.append(
                 CellResult(
-                    key, _spec(spec), measures, [LedgerRow(**r) for r in ledger], guarantees, facts,
-                    row[3], row[4],
+                    key, _spec(spec), measures, [LedgerRow(**r) for r in ledger], guarantees,
+                    read_as(CellFacts, facts), row[3], row[4],
                 )
             )  # fmt: skip
         return out
@@ -237,7 +239,7 @@ class Store(SealedFile):
     def made_with(self, cells: Iterable[str]) -> list[dict[str, str]]:
         """The versions that these cells were trained with, of those that are finished."""
         facts = [json.loads(row[7]) for row in map(self._cell, cells) if row is not None]
-        return [f["versions"] for f in facts if "versions" in f]
+        return [f["versions"] for f in facts if f.get("versions")]
 
     def unfinished(self, wanted: Mapping[str, Iterable[str]]) -> int:
         """How many wanted (cell, attack) pairs, the main task counted as one, are missing."""

@@ -25,7 +25,7 @@ from vflsec.nn.reduced_precision import find_products, find_stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.nn.weights import list_files
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, LedgerRow, Params, number_repeats
+from vflsec.specs import AttackSpec, CellFacts, CellSpec, LedgerRow, number_repeats
 from vflsec.train.cuda_graphs import CudaGraphs
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.loop import predict, run_phases
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from vflsec.epsilon.named_noise import NoiseWitness
 
 Progress = Callable[[str, float], None]
-_SHOWN = ("epochs.", "kept.", "he.")
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ class Moment(Simulated):
         found += [logits for _, logits in self.predictions.values()]
         for x in found:
             lost |= ~x.detach().flatten(1).isfinite().all(1).cpu()
-        kept = fed.extra.get(f"kept.{self.phase.name}")
-        if kept is not None:
+        if (kept := fed.kept.get(self.phase.name)) is not None:
             lost |= torch.tensor(kept) == 0
         return [bool(x) for x in lost]
 
@@ -289,25 +287,21 @@ class Training:
         spec, policy = self.cells[0].defenses[i], self.defenses[i]
         return find_owners(spec.party or policy.owner, self.stack.first)
 
-    def outcome(self, r: int) -> Params:
+    def outcome(self, r: int) -> CellFacts:
         """Facts of the finished training of replica `r`, for the results."""
-        epochs = {k: v for k, v in self.fed.extra.items() if k.startswith(_SHOWN)}
-        recorder = self.fed.channel.recorder
-        unread = sorted(map(list, recorder.left_out | recorder.passed))
-        return {
-            "parties": list(self.stack.first.parties),
-            "classes": self.stack.first.classes,
-            "class_names": list(self.stack.first.class_names),
-            **({"labels": list(self.stack.first.labels)} if self.stack.first.labels else {}),
-            **({"unread": unread} if unread else {}),
-            **({"undeclared": told} if (told := self._undeclared()) else {}),
-            **({"gaps": found} if (found := self._bare(r)) else {}),
-            "rows": {k: len(v) for k, v in self.stack.first.sets.items()},
-            "columns": {p: len(s.names) for p, s in self.stack.first.schema.items()},
-            **{k: (v[r] if isinstance(v, list) else v) for k, v in epochs.items()},
-        }
+        task, recorder = self.stack.first, self.fed.channel.recorder
+        return CellFacts(
+            parties=tuple(task.parties), classes=task.classes, class_names=tuple(task.class_names),
+            labels=tuple(task.labels), rows={k: len(v) for k, v in task.sets.items()},
+            columns={p: len(s.names) for p, s in task.schema.items()},
+            unread=tuple(sorted(recorder.left_out | recorder.passed)),
+            undeclared=self._undeclared(), gaps=self._bare(r),
+            epochs={phase: n[r] for phase, n in self.fed.epochs.items()},
+            kept={phase: n[r] for phase, n in self.fed.kept.items()},
+            encryption=self.fed.encryption[r],
+        )  # fmt: skip
 
-    def _bare(self, r: int) -> dict[str, list[str]]:
+    def _bare(self, r: int) -> dict[str, tuple[str, ...]]:
         """By party, what reaches it of predicted rows as it is although a defense changes it in
         the training of replica `r`; attacks are made on the messages of training.
         """
@@ -317,10 +311,10 @@ class Training:
             for kind, receiver in b.find_bare_predictions() if defends else ():
                 why = f"{b.policy.name} changes {kind} messages of training, not of predicted rows"
                 out.setdefault(receiver, {})[why] = None
-        return {party: list(said) for party, said in out.items()}
+        return {party: tuple(said) for party, said in out.items()}
 
-    def _undeclared(self) -> list[list[str]]:
-        """[kind, sender's role, receiver's role] of messages sent that no `sends` names, sorted."""
+    def _undeclared(self) -> tuple[tuple[str, ...], ...]:
+        """(kind, sender's role, receiver's role) of messages sent that no `sends` names, sorted."""
         task, sends = self.stack.first, self.algorithm.sends
         for policy in self.defenses:
             sends = sends | policy.sends(sends)
@@ -329,7 +323,7 @@ class Training:
             (kind, role[s], role[r])
             for (_, kind, _, s, r) in self.fed.channel.ledger.entries if {s, r} <= role.keys()
         }  # fmt: skip
-        return sorted(map(list, crossed - sends))
+        return tuple(sorted(crossed - sends))
 
     def alone(self, seed: int, adversary: Sequence[str]) -> nn.Module | None:
         """The bottom that a lone adversary could train without the federation, once a seed."""

@@ -123,15 +123,12 @@ def _train(
             if not bool(alive.any()):
                 break
         fed.channel.set_alive(on)
-        epochs: Tensor | None = None
-        if best:
-            epochs = _end(fed, phase, best)
-        fed.extra[f"epochs.{phase.name}"] = phase.epochs if epochs is None else epochs.tolist()
+        fed.epochs[phase.name] = _end(fed, phase, best) if best else [phase.epochs] * fed.replicas
         yield phase
 
 
-def _end(fed: Federation, phase: Phase, best: list[_Best]) -> Tensor:
-    """Restore what was best, and note it; returns how many epochs each replica trained, (R,)."""
+def _end(fed: Federation, phase: Phase, best: list[_Best]) -> list[int]:
+    """Restore what was best, and note it; returns how many epochs each replica trained."""
     for one in best:
         one.restore()
     epochs = torch.stack([one.epochs for one in best]).amax(0)
@@ -140,10 +137,10 @@ def _end(fed: Federation, phase: Phase, best: list[_Best]) -> Tensor:
         by = zip(phase.judged, (one.kept for one in best), strict=True)
         fed.extra[f"best.{phase.name}"] = dict(by)
     kept = torch.stack([one.kept for one in best]).amin(0)
-    fed.extra[f"kept.{phase.name}"] = kept.tolist()
+    fed.kept[phase.name] = kept.tolist()
     if phase.patience:
         fed.draw_anew()
-    return epochs
+    return [int(n) for n in epochs]
 
 
 def build_judges(algorithm: Algorithm, fed: Federation, phase: Phase) -> list[_Best]:
