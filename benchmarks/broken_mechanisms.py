@@ -236,11 +236,11 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
         for s, m in enumerate(found)
     ]  # fmt: skip
     promised = [g for r in results for g in r.guarantees]
-    if any(g["epsilon"] is None for g in promised):
+    if any(g.epsilon is None for g in promised):
         return None
     claim = Claimed(
-        **at, epsilon=max(g["epsilon"] for g in promised), by=name,
-        delta=max(g["delta"] for g in promised),
+        **at, epsilon=max(g.epsilon for g in promised), by=name,
+        delta=max(g.delta for g in promised),
     )  # fmt: skip
     (verdict,) = judge_claims(read_records(rows), [claim])
     return verdict

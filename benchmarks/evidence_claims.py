@@ -151,16 +151,16 @@ def pair(algorithm: str, title: str, seeds: int, rows: int) -> dict[str, Any]:
 def summary(results: Sequence[CellResult]) -> dict[str, Any]:
     """The counts, claims and bounds of one defense over seeds."""
     claims = [r.guarantees[0] for r in results]
-    said = [c for c in claims if c["epsilon"] is not None]
+    said = [c for c in claims if c.epsilon is not None]
     out: dict[str, Any] = {"seeds": len(results)}
     if not said:
-        return out | {"reason": claims[0]["reason"]}
-    largest = max(said, key=lambda c: c["epsilon"])
+        return out | {"reason": claims[0].reason}
+    largest = max(said, key=lambda c: c.epsilon or 0.0)
     found = [m for r in results for m in r.measures if m.metric == "epsilon_lower"]
     values = [float(m.value or 0) for m in found]
     return out | {
-        "releases": largest["releases"], "planned": largest.get("planned", ""),
-        "epsilon": largest["epsilon"], "delta": largest["delta"], "tested": len(found),
+        "releases": largest.releases, "planned": largest.planned or "",
+        "epsilon": largest.epsilon, "delta": largest.delta, "tested": len(found),
         "measured": max(values, default=""), "median": np.median(values) if values else "",
         "contradicted": sum(v > m.notes["claimed"] for v, m in zip(values, found, strict=True)),
         "canaries": found[0].n if found else "",

@@ -17,7 +17,16 @@ from vflsec.engine import run as engine
 from vflsec.engine.run import run_audit
 from vflsec.engine.work import Backend
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure, list_victims
+from vflsec.specs import (
+    AttackSpec,
+    CellFacts,
+    CellResult,
+    CellSpec,
+    Claim,
+    LedgerRow,
+    Measure,
+    list_victims,
+)
 
 LEAKY = {"norm": 0.3, "model_completion": 0.2}
 """Advantages of attacks where nothing is defended, ..."""
@@ -94,12 +103,12 @@ class Planted:
                 )
         if self.epsilon is not None and on:
             out.guarantees.append(
-                {"defense": "iso", "strength": 5.0, "protects": "label", "epsilon": self.epsilon,
-                 "delta": 0.0, "accountant": "test", "releases": 1, "covers": "labels"}
+                Claim("label", self.epsilon, accountant="test", releases=1, covers="labels",
+                      defense="iso", strength=5.0)
             )  # fmt: skip
         a, b = self.parties[:2]
         out.ledger.append(LedgerRow("train", "gradient", "", a, b, 10, 3200, 12800, 10))
-        out.facts = {"parties": list(self.parties), "classes": 2, "rows": {"test": 250}}
+        out.facts = CellFacts(parties=tuple(self.parties), classes=2, rows={"test": 250})
         return out
 
     def backend(self) -> Backend:

@@ -325,7 +325,82 @@ class LedgerRow:
     rounds: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
+class Promise:
+    """What a defense promises of one execution.
+
+    Words are parts of a sentence: they begin small and end without a full stop.
+
+    Attributes:
+        protects: ``"label"``, ``"row"`` (of one party or of all, see `what`) or ``"none"``.
+        epsilon: the accountant's epsilon, or None where nothing is claimed.
+        delta: the accountant's delta (0 for pure guarantees).
+        accountant: which accountant computed it, ``""`` for none.
+        releases: over how many uses of one row it composes, as counted.
+        what: what is protected, for example ``"the label of a row"``.
+        neighbours: the neighbouring relation, for example ``"its replacement by another class"``.
+        against: who may look at what.
+        over: what it composes over, with the counts.
+        given: what is taken as known and fixed; ``""`` if nothing.
+        provided: what has to be so for it to hold; ``""`` if nothing.
+        leaves: what is not covered.
+        reason: why nothing is claimed; ``""`` where an epsilon is.
+        covers: whole sentences instead of the above, for a policy that protects without an epsilon.
+        group: the most rows of one group, as of a person.
+    """
+
+    protects: str = "none"
+    epsilon: float | None = None
+    delta: float = 0.0
+    accountant: str = ""
+    releases: int = 0
+    what: str = ""
+    neighbours: str = ""
+    against: str = ""
+    over: str = ""
+    given: str = ""
+    provided: str = ""
+    leaves: str = ""
+    reason: str = "it is noise without an accountant"
+    covers: str = ""
+    group: int = 1
+
+
+@dataclass(frozen=True)
+class Claim(Promise):
+    """The promise of one defense of a training, and what came of it.
+
+    Attributes:
+        defense, strength: whose promise it is.
+        says: the promise in words.
+        hits, group_hits: the largest shares of hits at `RATES` of false alarms, of one row and of
+            all rows of the largest group; none where no epsilon is claimed.
+        called: whether the hook that it counts was called; None of one that counts none.
+        idle: whether none of its hooks did anything.
+        planned: uses of a row that were planned, 0 where none were.
+        untested: why canaries did not measure it, ``""`` where they did or there is no epsilon.
+        confidence: of measured bounds, where it is not that of the audit.
+    """
+
+    defense: str = ""
+    strength: float | None = None
+    says: str = ""
+    hits: tuple[float, ...] = ()
+    group_hits: tuple[float, ...] = ()
+    called: bool | None = None
+    idle: bool = False
+    planned: int = 0
+    untested: str = ""
+    confidence: float | None = None
+
+    @property
+    def hits_by_rows(self) -> dict[int, tuple[float, ...]]:
+        """Those of :attr:`hits` that there are, by how many rows they are about."""
+        found = {self.group: self.group_hits, 1: self.hits}
+        return {rows: of for rows, of in sorted(found.items()) if of}
+
+
+@dataclass(frozen=True)
 class TaskFacts:
     """What is known of a task: its parties, the active one first, its labels and its sizes.
 
@@ -344,7 +419,7 @@ class TaskFacts:
     columns: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CellFacts(TaskFacts):
     """What is known of a finished training beside its figures.
 
@@ -377,7 +452,7 @@ class CellResult:
     spec: CellSpec
     measures: list[Measure] = field(default_factory=list)
     ledger: list[LedgerRow] = field(default_factory=list)
-    guarantees: list[Mapping[str, Any]] = field(default_factory=list)
+    guarantees: list[Claim] = field(default_factory=list)
     facts: CellFacts = field(default_factory=CellFacts)
     seconds: float = 0.0
     device: str = "cpu"

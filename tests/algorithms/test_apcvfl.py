@@ -306,7 +306,7 @@ def test_defenses_of_gradients_are_said_to_do_nothing() -> None:
     made = Training(cells, (), tasks, torch.device("cpu"))
     for _ in made.run(predictions=False):
         pass
-    assert [row.get("idle") for row in made.guarantees(0)] == [True]
+    assert [row.idle for row in made.guarantees(0)] == [True]
 
 
 @pytest.mark.slow

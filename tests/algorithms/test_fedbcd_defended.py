@@ -63,8 +63,10 @@ def test_the_accountant_counts_every_local_update() -> None:
         cell = CellSpec({"name": "small"}, "fedbcd", params, (defense,))
         (result,) = run_cohort([cell], [], tasks, device="cpu")
         made[q] = result.guarantees[0]
-    assert (made[1]["releases"], made[None]["releases"]) == (2, 10)
-    assert made[None]["epsilon"] > 1.5 * made[1]["epsilon"]
+    assert (made[1].releases, made[None].releases) == (2, 10)
+    assert made[None].epsilon is not None
+    assert made[1].epsilon is not None
+    assert made[None].epsilon > 1.5 * made[1].epsilon
 
 
 def test_one_local_update_under_dpsgd_is_splitnn_under_dpsgd() -> None:

@@ -10,7 +10,8 @@ from sampled import sampled
 
 from vflsec.core import accountants
 from vflsec.errors import ConfigError
-from vflsec.specs import RATES
+from vflsec.runtime.typed_values import write_plain
+from vflsec.specs import RATES, Claim
 
 
 @pytest.mark.parametrize(
@@ -305,7 +306,6 @@ def test_a_group_of_rows_has_the_epsilon_of_all_of_them() -> None:
 
 @pytest.mark.parametrize(("group", "said"), [(1, ""), (3, "Of up to 3 rows of one group together")])
 def test_a_claim_counts_the_rows_of_one_person(group: int, said: str) -> None:
-    from vflsec.audit.evaluation import Claim
     from vflsec.core.privacy_usage import RunFacts, Uses
     from vflsec.plugins import registry
     from vflsec.train.mechanism_counts import check_guarantee
@@ -313,11 +313,11 @@ def test_a_claim_counts_the_rows_of_one_person(group: int, said: str) -> None:
     policy = registry.defenses.create("noise", {"clip": 1.0, "distribution": "gaussian"})
     facts = RunFacts(labelled=100, group=group, uses=Uses(counted=1))
     made = check_guarantee(policy, 4.0, facts)
-    claim = Claim.read(made.fields())
+    claim = made.state()
     assert ("rows of one group together" in claim.says) == bool(said)
     assert said in claim.says
     hits = claim.hits_by_rows
     assert list(hits) == sorted({1, group})
     assert all(a <= b for a, b in zip(hits[1], hits[group], strict=True))
-    assert "profile" not in claim.stored
-    assert Claim.read({"says": "", "epsilon": None}).hits_by_rows == {}
+    assert "profile" not in write_plain(claim)
+    assert Claim().hits_by_rows == {}

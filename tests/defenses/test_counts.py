@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,7 +227,7 @@ def test_a_claim_is_one_sentence_of_its_values() -> None:
         "covered: features."
     )
     assert Guarantee(reason="it is off").sentence() == "No epsilon is claimed: it is off."
-    assert made.fields()["says"] == made.sentence()
+    assert made.state().says == made.sentence()
 
 
 @pytest.mark.parametrize("defense", sampled(["gradperturb", "embedding_noise"]))
@@ -263,9 +264,11 @@ def test_the_plan_predicts_what_the_run_counts(algorithm: str, defense: str) -> 
 def test_a_count_beyond_the_plan_withdraws_the_claim() -> None:
     from vflsec.epsilon.measured_claims import check_planned
 
-    row = {"defense": "noise", **Guarantee("label", 2.0, releases=7, reason="").fields()}
-    (kept,) = check_planned([row], {"noise": 7})
-    assert (kept["epsilon"], kept["planned"]) == (2.0, 7)
-    (gone,) = check_planned([row], {"noise": 6})
-    assert gone["epsilon"] is None
-    assert gone["says"] == ("No epsilon is claimed: 7 uses of a row, 6 planned.")
+    profile = ((2.0, 0.0),)
+    made = Guarantee("label", 2.0, releases=7, reason="", profile=profile).state("noise", 1.0)
+    (kept,) = check_planned([made], {"noise": 7})
+    assert kept == replace(made, planned=7)
+    assert kept.hits
+    (gone,) = check_planned([made], {"noise": 6})
+    assert gone == Guarantee(reason="7 uses of a row, 6 planned").state("noise", 1.0, planned=6)
+    assert (gone.epsilon, gone.hits) == (None, ())

@@ -238,7 +238,7 @@ def test_what_is_said_of_every_defense_names_the_profile(profile: str) -> None:
     training = Training([cell], (), {0: small_task(0, n=80)}, torch.device("cpu"))
     for _ in training.run(predictions=False):
         pass
-    assert all(f"Profile: {profile}." in str(row["says"]) for row in training.guarantees(0))
+    assert all(f"Profile: {profile}." in row.says for row in training.guarantees(0))
     assert f"Profile {profile} " in registry.algorithms.create("secureboost", settings).settled()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -111,7 +111,7 @@ def test_a_policy_that_names_no_hook_claims_nothing(protects: str) -> None:
     ]
     with registered(Says(hook="", protects=protects)):
         results = run_cohort(on, [], tasks, device="cpu")
-    assert [r.guarantees[0]["epsilon"] for r in results] == [None] * 4
+    assert [r.guarantees[0].epsilon for r in results] == [None] * 4
     assert not [m for r in results for m in r.measures if m.metric == "epsilon_lower"]
 
 
@@ -131,7 +131,7 @@ def test_a_defense_that_does_nothing_under_an_algorithm_is_said_to(
     said = [f["place"] for f in made.summary["findings"] if f["kind"] == "defense_idle"]
     assert [place["defense"] for place in said] == [defense] * idle
     points = [g for p in made.summary["cost"]["points"] for g in p["guarantees"]]
-    marked = {g["strength"]: g.get("idle", False) for g in points}
+    marked = {g["strength"]: g["idle"] for g in points}
     assert marked == {0.0: False, 1.0: idle}
     text = (tmp_path / "report.html").read_text()
     assert (f"None of its hooks did anything under {algorithm}." in text) == idle
@@ -144,8 +144,8 @@ class BySeed(Planted):
 
     def _cell(self, cell: CellSpec, attacks: Any) -> CellResult:
         out = super()._cell(cell, attacks)
-        for g in out.guarantees:
-            g["epsilon"] = 1.0 + cell.seed if cell.seed < self.none else None
+        epsilon = 1.0 + cell.seed if cell.seed < self.none else None
+        out.guarantees = [replace(g, epsilon=epsilon) for g in out.guarantees]
         return out
 
 
@@ -178,9 +178,9 @@ def test_labels_that_another_policy_made_of_all_labels(
     on = (DefenseSpec(first, {}, "", 0.25), DefenseSpec(second, {}, "", 1.0))
     cell = CellSpec({"name": "w"}, "splitnn", params, on, 0, untested=True)
     (made,) = run_cohort([cell], [], tasks, device="cpu")
-    assert tuple(g["epsilon"] for g in made.guarantees) == kept
+    assert tuple(g.epsilon for g in made.guarantees) == kept
     if kept[1] is None:
-        assert "rr_prior before it computes labels of other rows" in made.guarantees[1]["says"]
+        assert "rr_prior before it computes labels of other rows" in made.guarantees[1].says
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_predictions_are_no_evidence_against_a_claim_of_messages(
     for made in (DefenseSpec(name, params, "", strength), DefenseSpec("label_dp", {}, "", 0.05)):
         cells = [CellSpec({"name": "w"}, "splitnn", shape, (made,), s) for s in tasks]
         found[made.name] = [
-            (float(m.value or 0), m.notes, result.guarantees[0]["says"])
+            (float(m.value or 0), m.notes, result.guarantees[0].says)
             for result in run_cohort(cells, [], tasks, device="cpu")
             for m in result.measures
             if m.metric == "epsilon_lower"

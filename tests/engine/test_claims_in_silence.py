@@ -115,7 +115,7 @@ def test_claims_about_other_labels_than_classes_are_tested(
     for result in run_cohort(cells, [], tasks, device="cpu"):
         (claim,) = result.guarantees
         (found,) = [m for m in result.measures if m.metric == "epsilon_lower"]
-        assert claim["epsilon"] is not None
+        assert claim.epsilon is not None
         assert found.value is not None
-        assert found.value <= claim["epsilon"]
+        assert found.value <= claim.epsilon
         assert ("noise" in found.notes) == (name != "ppdl")

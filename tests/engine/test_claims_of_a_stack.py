@@ -11,7 +11,7 @@ from audited import quick
 from vflsec.cli import main
 from vflsec.engine.run import run_audit
 from vflsec.epsilon.measured_claims import check_planned
-from vflsec.specs import number_repeats
+from vflsec.specs import Claim, number_repeats
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -52,11 +52,10 @@ def test_an_audit_of_several_claims_judges_each(tmp_path: Path, name: str) -> No
 def test_defenses_of_one_name_keep_their_own_plans() -> None:
     """Both were held to what was planned of the last, and the smaller epsilon to the larger."""
     assert number_repeats(["noise", "mid", "noise"]) == ["noise", "mid", "noise #2"]
-    row = {"epsilon": 1.0, "releases": 4, "says": ""}
-    rows = [{"defense": "noise", **row}, {"defense": "noise", **row, "releases": 8}]
+    rows = [Claim("label", 1.0, releases=n, defense="noise") for n in (4, 8)]
     kept = check_planned(rows, {"noise": 4, "noise #2": 8})
-    assert [(r["epsilon"], r["planned"]) for r in kept] == [(1.0, 4), (1.0, 8)]
-    assert [r["epsilon"] for r in check_planned(rows, {"noise": 4, "noise #2": 4})] == [1.0, None]
+    assert [(r.epsilon, r.planned) for r in kept] == [(1.0, 4), (1.0, 8)]
+    assert [r.epsilon for r in check_planned(rows, {"noise": 4, "noise #2": 4})] == [1.0, None]
 
 
 @pytest.mark.parametrize("later", ["alibi", "learned_prior", "coae"])

@@ -13,7 +13,7 @@ from vflsec import load_scenario
 from vflsec.engine.dry_run import make_plan
 from vflsec.errors import ConfigError
 from vflsec.plan.values import Group
-from vflsec.specs import CellFacts, Measure
+from vflsec.specs import CellFacts, Claim, Measure
 from vflsec.storage.store import STORE_NAME, Store
 
 
@@ -26,7 +26,7 @@ def test_what_was_put_in_comes_out(tmp_path: Path, group: Group) -> None:
     cell = group.cells[3]
     result = replace(
         result_of(cell, group.attacks),
-        guarantees=[{"epsilon": 1.0}],
+        guarantees=[Claim("label", 1.0)],
         facts=CellFacts(rows={"test": 5}, gaps={"a": ("why",)}, epochs={"train": 3}),
     )
     with Store(tmp_path) as store:

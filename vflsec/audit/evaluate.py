@@ -203,7 +203,7 @@ def _promises(
 ) -> Iterator[tuple[Training, str, Claim]]:
     """What every defense promises at every audited training, by a name of its own there."""
     for result in results:
-        claims = list(map(Claim.read, result.guarantees))
+        claims = result.guarantees
         if at := record.training("audit", result):
             names = number_repeats(claim.defense for claim in claims)
             yield from ((at, *of) for of in zip(names, claims, strict=True))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from vflsec.audit.point import Training
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import CellResult, LedgerRow, TaskFacts
+from vflsec.specs import CellResult, Claim, LedgerRow, TaskFacts
 
 if TYPE_CHECKING:
     from vflsec.audit.dosing import Dose
@@ -75,7 +75,7 @@ def describe_older(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) ->
     return ", ".join([*said, *(["other code of vflsec"] if found.get("code") else [])])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DatasetFacts(TaskFacts):
     """What is known of a data set, with the seeds that were trained."""
 
@@ -94,52 +94,6 @@ def describe_datasets(
             seeds = tuple(dict.fromkeys((*of.seeds, result.spec.seed)))
             out[dataset] = replace(of, seeds=seeds)
     return out
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a defense promises by its accountant, and what came of it.
-
-    Attributes:
-        defense, strength: whose promise it is.
-        epsilon, delta, accountant, group: as of :class:`vflsec.core.policy.Guarantee`.
-        says: the promise in words.
-        hits, group_hits: the largest shares of hits at `RATES` of false alarms, of one row and of
-            all rows of the largest group; none where no epsilon is claimed.
-        called: whether the hook that it counts was called; None of one that counts none.
-        idle: whether none of its hooks did anything.
-        confidence: of measured bounds, where it is not that of the audit.
-        stored: all of it, as the store keeps it.
-    """
-
-    defense: str = ""
-    strength: float | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    accountant: str = ""
-    group: int = 1
-    says: str = ""
-    hits: Sequence[float] = ()
-    group_hits: Sequence[float] = ()
-    called: bool | None = None
-    idle: bool = False
-    confidence: float | None = None
-    stored: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def hits_by_rows(self) -> dict[int, Sequence[float]]:
-        """Those of :attr:`hits` that there are, by how many rows they are about."""
-        found = {self.group: self.group_hits, 1: self.hits}
-        return {rows: of for rows, of in sorted(found.items()) if of}
-
-    @classmethod
-    def read(cls, row: Mapping[str, Any]) -> Claim:
-        """From a plain value."""
-        return cls(**{f.name: row[f.name] for f in fields(cls) if f.name in row}, stored=row)
-
-    def write(self) -> Mapping[str, Any]:
-        """As a plain value."""
-        return self.stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +150,7 @@ def _weakest(of: Sequence[CellResult]) -> tuple[Claim, ...]:
     def weak(claim: Claim) -> tuple[bool, float]:
         return claim.epsilon is None, claim.epsilon or 0.0
 
-    every = zip(*(map(Claim.read, r.guarantees) for r in of), strict=True)
+    every = zip(*(r.guarantees for r in of), strict=True)
     return tuple(max(each, key=weak) for each in every)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from vflsec.core.privacy_usage import Counter, RunFacts, Uses
 from vflsec.core.rng import Streams
 from vflsec.errors import PolicyError
 from vflsec.label import make_label
-from vflsec.specs import RATES
+from vflsec.specs import RATES, Claim, Promise
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
@@ -71,46 +71,14 @@ class NamedNoise(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class Guarantee(Promise):
     """What a defense promises of one execution, as values; :meth:`sentence` puts them in words.
 
-    Words are parts of a sentence: they begin small and end without a full stop.
-
     Attributes:
-        protects: ``"label"``, ``"row"`` (of one party or of all, see `what`) or ``"none"``.
-        epsilon: the accountant's epsilon, or None where nothing is claimed.
-        delta: the accountant's delta (0 for pure guarantees).
-        accountant: which accountant computed it, ``""`` for none.
-        releases: over how many uses of one row it composes, as counted.
-        what: what is protected, for example ``"the label of a row"``.
-        neighbours: the neighbouring relation, for example ``"its replacement by another class"``.
-        against: who may look at what.
-        over: what it composes over, with the counts.
-        given: what is taken as known and fixed; ``""`` if nothing.
-        provided: what has to be so for it to hold; ``""`` if nothing.
-        leaves: what is not covered.
-        reason: why nothing is claimed; ``""`` where an epsilon is.
-        covers: whole sentences instead of the above, for a policy that protects without an epsilon.
         profile: other pairs of epsilon and delta that hold as well; of what was counted all.
-        group: the most rows of one group, as of a person.
     """
 
-    protects: str = "none"
-    epsilon: float | None = None
-    delta: float = 0.0
-    accountant: str = ""
-    releases: int = 0
-    what: str = ""
-    neighbours: str = ""
-    against: str = ""
-    over: str = ""
-    given: str = ""
-    provided: str = ""
-    leaves: str = ""
-    reason: str = "it is noise without an accountant"
-    covers: str = ""
     profile: Profile = ()
-    group: int = 1
 
     @classmethod
     def claim(cls, made: Account, releases: int, **words: Any) -> Guarantee:
@@ -143,17 +111,16 @@ class Guarantee:
         told = told if delta < 1 else "none"
         return f" Of up to {self.group} rows of one group together: {told}."
 
-    def fields(self) -> dict[str, Any]:
-        """The values with the sentence under ``says``, as they are stored.
+    def state(self, defense: str = "", strength: float | None = None, **more: Any) -> Claim:
+        """The promise of this defense as results keep it, with what is known beside it.
 
         Of an epsilon also ``hits``: what :func:`vflsec.core.accountants.bound_hits` leaves at each
         of `RATES`, and ``group_hits`` of all rows of the largest group.
         """
-        out = {**asdict(self), "says": self.sentence()}
-        del out["profile"]
+        own = {f.name: getattr(self, f.name) for f in fields(Promise)}
         for name, rows in (("hits", 1), ("group_hits", self.group)) if self.profile else ():
-            out[name] = [bound_hits(self.profile, rate, rows) for rate in RATES]
-        return out
+            own[name] = tuple(bound_hits(self.profile, rate, rows) for rate in RATES)
+        return Claim(**own, defense=defense, strength=strength, says=self.sentence(), **more)
 
 
 OFF = Guarantee(reason="it is switched off")

@@ -7,7 +7,7 @@ reaches against that proxy shows how far it is off at least, and is taken off th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from vflsec.core.guess import Guess
 from vflsec.core.rng import generator
 from vflsec.epsilon.randomised_labels import centre_scores, observe, stack_shares
 from vflsec.measure.attack import Answer
+from vflsec.specs import Claim as Promised
 from vflsec.specs import Measure
 from vflsec.trace.manifest import Claim
 
@@ -109,10 +110,10 @@ def _of(guess: Guess, rows: NDArray[np.int64], classes: int, proxy: Floats | Non
     return x if x.shape[1] == classes else None
 
 
-def make_guarantee(claim: Claim) -> Mapping[str, object]:
-    """The claim as stored guarantees say it."""
-    return {
-        "defense": "claim", "strength": None, "protects": "label", "epsilon": claim.epsilon,
-        "delta": claim.delta, "accountant": "", "confidence": CONFIDENCE,
-        "says": "Claimed by whoever gave the trace or the option; checked against its guesses.",
-    }  # fmt: skip
+def make_guarantee(claim: Claim) -> Promised:
+    """The claim as results keep it."""
+    says = "Claimed by whoever gave the trace or the option; checked against its guesses."
+    return Promised(
+        "label", claim.epsilon, claim.delta, reason="", defense="claim", says=says,
+        confidence=CONFIDENCE,
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.inserted_rows import score_canaries
 from vflsec.epsilon.named_noise import NoiseWitness
 from vflsec.epsilon.one_run_bound import Heard
-from vflsec.specs import AttackSpec, CellResult, Measure, number_repeats
+from vflsec.specs import AttackSpec, CellResult, Claim, Measure, number_repeats
 
 if TYPE_CHECKING:
     from vflsec.train.cohort import Training
@@ -287,42 +287,39 @@ def _make_measure(training: Training, found: _Found) -> Measure:
     )  # fmt: skip
 
 
-def check_planned(
-    rows: Sequence[Mapping[str, Any]], expected: Mapping[str, int]
-) -> list[Mapping[str, Any]]:
-    """Guarantees with what was planned beside what was counted; withdrawn where it was exceeded."""
-    out: list[Mapping[str, Any]] = []
-    for name, row in zip(number_repeats(row["defense"] for row in rows), rows, strict=True):
-        most = expected.get(name, 0)
-        if row["epsilon"] is None or not most:
-            out.append(row)
-            continue
-        more = {**row, "planned": most}
-        if row["releases"] > most:
-            why = f"{row['releases']} uses of a row, {most} planned"
-            more |= Guarantee(reason=why).fields()
-        out.append(more)
+def check_planned(claims: Sequence[Claim], expected: Mapping[str, int]) -> list[Claim]:
+    """Claims with what was planned beside what was counted; withdrawn where it was exceeded."""
+    out = []
+    for name, claim in zip(number_repeats(c.defense for c in claims), claims, strict=True):
+        most = expected.get(name, 0) if claim.epsilon is not None else 0
+        held = replace(claim, planned=most)
+        if 0 < most < claim.releases:
+            none = Guarantee(reason=f"{claim.releases} uses of a row, {most} planned")
+            held = none.state(
+                claim.defense, claim.strength, called=claim.called, idle=claim.idle, planned=most
+            )
+        out.append(held)
     return out
 
 
-def add_untested(result: CellResult, found: Sequence[Measure]) -> list[Mapping[str, Any]]:
-    """The guarantees of a result, each with why it was not tested, ``""`` where it was or is none.
+def add_untested(result: CellResult, found: Sequence[Measure]) -> list[Claim]:
+    """The claims of a result, each with why it was not tested, ``""`` where it was or is none.
 
     Args:
-        result: with its guarantees.
+        result: with its claims.
         found: what canaries measured of them.
     """
     done = {m.notes["defense"]: m.notes for m in found}
     why = "[audit] canaries = false" if result.spec.untested else "too few rows to plant canaries"
-    out: list[Mapping[str, Any]] = []
-    names = number_repeats(row["defense"] for row in result.guarantees)
-    for name, row in zip(names, result.guarantees, strict=True):
-        more = {**row, "untested": ""}
-        if row["epsilon"] is not None and name not in done:
-            more |= {"untested": why, "says": f"{row['says']} Not tested: {why}."}
+    out = []
+    names = number_repeats(claim.defense for claim in result.guarantees)
+    for name, claim in zip(names, result.guarantees, strict=True):
+        if claim.epsilon is not None and name not in done:
+            told = f"{claim.says} Not tested: {why}."
+            out.append(replace(claim, untested=why, says=told))
         elif (beside := done.get(name, {}).get("answers")) is not None:
-            more["says"] += (
-                f" Not covered: answers reveal labels at epsilon >= {beside:.3g} (canaries)."
-            )
-        out.append(more)
+            told = f"Not covered: answers reveal labels at epsilon >= {beside:.3g} (canaries)."
+            out.append(replace(claim, says=f"{claim.says} {told}"))
+        else:
+            out.append(claim)
     return out

@@ -23,6 +23,7 @@ from vflsec.specs import (
     CellFacts,
     CellResult,
     CellSpec,
+    Claim,
     DefenseSpec,
     LedgerRow,
     Measure,
@@ -172,7 +173,7 @@ class Store(SealedFile):
             (
                 result.key, dump_json(asdict(result.spec)), "done", result.seconds, result.device,
                 dump_json([asdict(r) for r in result.ledger]),
-                dump_json([dict(g) for g in result.guarantees]),
+                dump_json(write_plain(result.guarantees)),
                 dump_json(write_plain(result.facts)),
             ),
         )  # fmt: skip
@@ -210,8 +211,9 @@ class Store(SealedFile):
             spec, ledger, guarantees, facts = (json.loads(row[i]) for i in (1, 5, 6, 7))
             out.append(
                 CellResult(
-                    key, _spec(spec), measures, [LedgerRow(**r) for r in ledger], guarantees,
-                    read_as(CellFacts, facts), row[3], row[4],
+                    key, _spec(spec), measures, [LedgerRow(**r) for r in ledger],
+                    [read_as(Claim, g) for g in guarantees], read_as(CellFacts, facts),
+                    row[3], row[4],
                 )
             )  # fmt: skip
         return out

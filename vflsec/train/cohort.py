@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from vflsec.nn.reduced_precision import find_products, find_stored
 from vflsec.nn.replicas import LEAST, Replicas
 from vflsec.nn.weights import list_files
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellFacts, CellSpec, LedgerRow, number_repeats
+from vflsec.specs import AttackSpec, CellFacts, CellSpec, Claim, LedgerRow, number_repeats
 from vflsec.train.cuda_graphs import CudaGraphs
 from vflsec.train.demand import Demand, list_recordings
 from vflsec.train.loop import predict, run_phases
@@ -224,25 +224,27 @@ class Training:
         """The messages sent in replica `r`."""
         return [LedgerRow(**row) for row in self.fed.channel.ledger.of(r)]
 
-    def guarantees(self, r: int) -> list[Mapping[str, object]]:
+    def guarantees(self, r: int) -> list[Claim]:
         """What the defenses of replica `r` promise, in their order.
 
         For those made to claim an epsilon, ``called`` says whether their hook was called at all;
         ``idle`` marks any that did nothing under this algorithm.
         """
-        out: list[Mapping[str, object]] = []
+        out = []
+        every = [b for p in self.fed.parties.values() for b in p.bindings]
         for spec, policy in zip(self.cells[r].defenses, self.defenses, strict=True):
-            row: dict[str, Any] = {"defense": spec.name, "strength": spec.strength}
-            if policy.counted and spec.strength:
-                row["called"] = self.uses(policy, r).most > 0
-            row |= self.guarantee(policy, spec.strength or 0.0, r).fields()
+            counts = policy.counted and spec.strength
+            idle = bool(spec.strength) and not any(b.acted for b in every if b.policy is policy)
+            claim = self.guarantee(policy, spec.strength or 0.0, r).state(
+                spec.name, spec.strength, idle=idle,
+                called=self.uses(policy, r).most > 0 if counts else None,
+            )  # fmt: skip
             if self.facts.profile:
-                row["says"] += f" Profile: {self.facts.profile}."
-            every = [b for p in self.fed.parties.values() for b in p.bindings]
-            if spec.strength and not any(b.acted for b in every if b.policy is policy):
+                claim = replace(claim, says=f"{claim.says} Profile: {self.facts.profile}.")
+            if idle:
                 why = f"None of its hooks did anything under {self.algorithm.name}."
-                row |= {"idle": True, "says": f"{row['says']} {why}"}
-            out.append(row)
+                claim = replace(claim, says=f"{claim.says} {why}")
+            out.append(claim)
         return out
 
     def guarantee(self, policy: Policy, strength: float, r: int) -> Guarantee:
