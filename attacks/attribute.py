@@ -28,8 +28,9 @@ arXiv:1905.11742, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -112,15 +113,8 @@ class Attribute(Attack):
         own, cv = seen.own(rows), dict[str, float]()
 
         def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
-            for when, z in embedded(tables, rows):
-                alone = standardise(z, len(known))
-                for variant in ("embedding", "both"):
-                    x = torch.cat([z, own], dim=1) if variant == "both" else z
-                    mine, rest = alone if x is z else standardise(x, len(known))
-                    yield logistic_cv(mine, known, rest, classes, variant + when)
-                    if known.values is not None:
-                        yield by_value(x, known, self.ask, variant + when)
-                yield logistic_by_one(alone[0], known, alone[1], classes, f"entry{when}")
+            for when, read in embedded(tables, rows):
+                yield from self._of_reading(read(), own, known, classes, when)
             for name, products in multiply_readings(view, "embedding", rows).items():
                 yield by_product(products, known, classes, f"entry, {name}")
 
@@ -129,6 +123,19 @@ class Attribute(Attack):
         told_of = {name: round(of, 4) for name, of in cv.items()}
         notes = {"variant": fit.variant, "victim": view.victims[0], "cv": told_of}
         return Guess(self.target, rows[len(known) :], fit.scores, notes=notes)
+
+    def _of_reading(
+        self, z: Tensor, own: Tensor, known: Known, classes: int, when: str
+    ) -> Iterator[Fit]:
+        """The fits of one reading (m, d), alone and beside own columns; known rows come first."""
+        alone = standardise(z, len(known))
+        for variant in ("embedding", "both"):
+            x = torch.cat([z, own], dim=1) if variant == "both" else z
+            mine, rest = alone if x is z else standardise(x, len(known))
+            yield logistic_cv(mine, known, rest, classes, variant + when)
+            if known.values is not None:
+                yield by_value(x, known, self.ask, variant + when)
+        yield logistic_by_one(alone[0], known, alone[1], classes, f"entry{when}")
 
 
 def no_columns(view: View, name: str) -> str:
@@ -219,9 +226,15 @@ def asked_about(view: View, attack: Attack) -> tuple[View, Tensor]:
     return seen, torch.cat([seen.require_known().rows, view.targets["train"]])
 
 
-def embedded(tables: Mapping[str, Table], rows: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Embeddings (m, d) of these rows, the last (''), and those that ``embedding_inversion`` reads
-    beside them (', mean' and so on).
+def embedded(
+    tables: Mapping[str, Table], rows: Tensor
+) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+    """What makes embeddings (m, d) of these rows, the last (''), and those that
+    ``embedding_inversion`` reads beside them (', mean' and so on).
     """
-    for form, table in tables.items():
-        yield "" if form == TIMES[0] else f", {form}", table.of_rows(rows).flatten(1)
+    for form in tables:
+        yield "" if form == TIMES[0] else f", {form}", partial(_read, tables, form, rows)
+
+
+def _read(tables: Mapping[str, Table], form: str, rows: Tensor) -> Tensor:
+    return tables[form].of_rows(rows).flatten(1)

@@ -24,8 +24,9 @@ Angelopoulos, Duchi, Zrnic, "PPI++: efficient prediction-powered inference", arX
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -74,12 +75,17 @@ class Property(Attack):
         known = seen.require_known()
         target = rows[len(known) :]
 
-        def inputs() -> Iterator[Tensor]:
-            yield from (z for _, z in embedded(tables, rows))
+        def inputs() -> Iterator[Callable[[], Tensor]]:
+            yield from (read for _, read in embedded(tables, rows))
             if all(p in view.columns for p in view.adversary):
                 own = seen.own(rows)
-                yield from (torch.cat([z, own.to(z)], dim=1) for _, z in embedded(tables, rows))
+                yield from (partial(_beside, read, own) for _, read in embedded(tables, rows))
 
         found = estimate_share(known, inputs(), seen.facts.classes, self.value)
         notes = {"lambda": round(found.weight, 4), "victim": view.victims[0]}
         return Guess(self.target, target, np.full(len(target), found.share), notes=notes)
+
+
+def _beside(read: Callable[[], Tensor], own: Tensor) -> Tensor:
+    z = read()
+    return torch.cat([z, own.to(z)], dim=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,23 +23,25 @@ class Estimate(NamedTuple):
     error: float
 
 
-def estimate_share(known: Known, told: Iterable[Tensor], classes: int, value: int) -> Estimate:
+def estimate_share(
+    known: Known, told: Iterable[Callable[[], Tensor]], classes: int, value: int
+) -> Estimate:
     """By the logistic regression of `told` that cross-validation prefers; else the known rows' own.
 
     Args:
         known: the attribute of q rows.
-        told: inputs (q + n, d) of these rows and of those that are asked about; may be empty.
+        told: what makes inputs (q + n, d) of these rows and of those that are asked about, one at a
+            time, for each may be large; may be empty.
         classes: of the attribute.
         value: the one whose share it is.
     """
     a = (known.labels == value).double().cpu().numpy()
 
-    def fits() -> Iterator[Fit]:  # one at a time, for each may hold all rows
-        for x in told if 0 < a.sum() < len(a) else ():
-            mine, asked = standardise(x, len(known))
-            yield logistic_cv(mine, known, asked, classes, "share")
+    def fit(x: Tensor) -> Fit:
+        mine, asked = standardise(x, len(known))
+        return logistic_cv(mine, known, asked, classes, "share")
 
-    best = choose_fit(fits(), {})
+    best = choose_fit((fit(make()) for make in (told if 0 < a.sum() < len(a) else ())), {})
     if best is None or best.held is None:
         return Estimate(float(a.mean()), 0.0, math.sqrt(float(a.var()) / len(a)))
     return combine_estimates(a, np.exp(best.held[:, value]), np.exp(best.scores[:, value]))

@@ -238,8 +238,8 @@ def guess_shares(view: View, attack: Attack) -> list[Control]:
     seen, rows = view.for_attribute(*describe_scoring(attack)), view.targets["train"]
     known, value = seen.require_known(), int(getattr(attack, "value", 1))
     every = torch.cat([known.rows, rows])
-    told: dict[str, list[torch.Tensor]] = {"sample": []}
-    told |= {f"{way}logistic": [of(every)] for way, of in _ways(seen).items()}
+    told: dict[str, list[Callable[[], torch.Tensor]]] = {"sample": []}
+    told |= {f"{way}logistic": [partial(of, every)] for way, of in _ways(seen).items()}
     out = []
     for name, inputs in told.items():
         found = estimate_share(known, inputs, seen.facts.classes, value)
