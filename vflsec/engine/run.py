@@ -295,7 +295,7 @@ def _keep(folder: Path, how: Options) -> Keep | None:
 
 
 class _Exports:
-    """Rewrites the exports as results come, after the first seconds, in a tenth of the time."""
+    """Rewrites the exports as results come, after the first seconds, in a fiftieth of the time."""
 
     def __init__(
         self, store: Store, reporter: Reporter, lock: Lock, record: AuditRecord | None
@@ -311,4 +311,4 @@ class _Exports:
         audit = judge(self.store, self.record, partial=True)
         self.reporter.results(audit.results)
         took = time.monotonic() - start
-        self.next = time.monotonic() + 9 * took
+        self.next = time.monotonic() + 49 * took
