@@ -68,11 +68,11 @@ def find_groups(source: Source) -> dict[tuple[str, str], list[str]]:
 def _groups(x: NDArray[np.float64], y: NDArray[np.int64]) -> bool:
     """Whether values repeat, each with one class, and sorted they do not sort the classes."""
     there = ~np.isnan(x)
-    values, first, group = np.unique(x[there], return_index=True, return_inverse=True)
+    values, group = np.unique(x[there], return_inverse=True)
     if not 2 * _RARE <= len(values) <= len(group) / 2:
         return False
-    y = y[there]
-    of_value = y[first]
+    y, of_value = y[there], np.empty(len(values), y.dtype)
+    of_value[group] = y  # any of its rows: all are to be of one class
     if (y != of_value[group]).any():
         return False
     sizes = np.sort(np.bincount(of_value, minlength=2))
