@@ -53,6 +53,7 @@ def ridge(task: Task) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.real
 def test_resnet18_pretrains_and_fine_tunes_above_the_linear_baseline() -> None:
     """About three minutes of one core; an eighth of the paper's width, one global iteration."""

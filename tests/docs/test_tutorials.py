@@ -75,6 +75,7 @@ def test_init_prints_what_the_page_shows(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_audit_prints_the_verdict_that_the_page_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
