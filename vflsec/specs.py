@@ -405,7 +405,8 @@ class TaskFacts:
     """What is known of a task: its parties, the active one first, its labels and its sizes.
 
     Attributes:
-        parties, classes, class_names: of the task; no classes where nothing is known of it.
+        parties, class_names: of the task.
+        classes: the kind of its label, see :func:`vflsec.label.make_label`.
         labels: names, where a row has several labels.
         rows: how many, by row set.
         columns: how many, by party.

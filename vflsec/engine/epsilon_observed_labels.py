@@ -18,9 +18,8 @@ from vflsec.core.guess import Guess
 from vflsec.core.rng import generator
 from vflsec.epsilon.randomised_labels import centre_scores, observe, stack_shares
 from vflsec.measure.attack import Answer
-from vflsec.specs import Claim as Promised
-from vflsec.specs import Measure
-from vflsec.trace.manifest import Claim
+from vflsec.specs import Claim, Measure
+from vflsec.trace.manifest import ClaimedPrivacy
 
 CONFIDENCE = 0.99
 """Of the bound of one trace, all attacks together; a single trace can then contradict a claim."""
@@ -34,7 +33,7 @@ def measure_epsilon(
     answers: Sequence[Answer],
     y: NDArray[np.int64],
     shares: Floats,
-    claim: Claim,
+    claim: ClaimedPrivacy,
     seed: int,
     tau: float = 0.0,
 ) -> tuple[list[Measure], str]:
@@ -110,10 +109,10 @@ def _of(guess: Guess, rows: NDArray[np.int64], classes: int, proxy: Floats | Non
     return x if x.shape[1] == classes else None
 
 
-def make_guarantee(claim: Claim) -> Promised:
+def make_guarantee(claim: ClaimedPrivacy) -> Claim:
     """The claim as results keep it."""
     says = "Claimed by whoever gave the trace or the option; checked against its guesses."
-    return Promised(
+    return Claim(
         "label", claim.epsilon, claim.delta, reason="", defense="claim", says=says,
         confidence=CONFIDENCE,
     )  # fmt: skip

@@ -41,7 +41,7 @@ from vflsec.storage.results_folder import claim, only_ours
 from vflsec.storage.store import Store
 from vflsec.trace.leaves import name_trees
 from vflsec.trace.limits import Limits
-from vflsec.trace.manifest import Claim, Manifest
+from vflsec.trace.manifest import ClaimedPrivacy, Manifest
 from vflsec.trace.tables import check_rows, hash_grant
 from vflsec.trace.truth import Hidden, KnownTruth, read_truth
 from vflsec.trees.profiles import PROFILES
@@ -214,7 +214,7 @@ def _score_trace(
             continue
         judged.append(answer)
         result.measures += score_answer(answer, against)
-    said = m.claim if claimed is None else Claim(epsilon=claimed[0], delta=claimed[1])
+    said = m.claim if claimed is None else ClaimedPrivacy(epsilon=claimed[0], delta=claimed[1])
     why = "" if said is None else _check_claim(result, judged, y, told, said, tau)
     whys = [*([why] if why else []), *_describe_revealed(result)]
     notes += [f"seed {run.seed}: {text}" for text in whys]
@@ -243,8 +243,8 @@ _NO_SHARES = "the truth has no class shares"
 
 
 def _check_claim(
-    result: CellResult, judged: Sequence[Answer], y: NDArray[Any], told: KnownTruth, said: Claim,
-    tau: float,
+    result: CellResult, judged: Sequence[Answer], y: NDArray[Any], told: KnownTruth,
+    said: ClaimedPrivacy, tau: float,
 ) -> str:  # fmt: skip
     """Hold a claimed epsilon against the guesses; why that says little, or ''."""
     said_so = f"claimed epsilon {said.epsilon:g} not checked:"

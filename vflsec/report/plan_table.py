@@ -19,8 +19,6 @@ from vflsec.report.tables import build_profile
 from vflsec.report.tree import Block, Bullets, Column, Kind, Paragraph, Section, Table, Tone
 from vflsec.runtime.grouping import group_by
 
-"""What a plan will cost, by what it is."""
-
 
 def print_plan(plan: Plan, console: Console) -> None:
     """What is in the tables, what will run, what cannot and why, and the estimate."""

@@ -92,7 +92,7 @@ def _labels(spec: AttackFacts, summary: Summary) -> list[str]:
 def only_quantities(summary: Summary) -> bool:
     """Whether every label is a quantity, so that nothing can be said of classes."""
     found = [facts.classes for facts in summary.parties.values()]
-    return bool(found) and all(c and make_label(c).sides == 1 for c in found)
+    return bool(found) and all(make_label(c).sides == 1 for c in found)
 
 
 def _list(parts: Sequence[str]) -> str:

@@ -73,7 +73,7 @@ class Run(Strict):
     seed: int = 0
 
 
-class Claim(Strict):
+class ClaimedPrivacy(Strict):
     """What is said to protect every label against the other parties: (epsilon, delta)-privacy."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -112,7 +112,7 @@ class Manifest(Strict):
     amp: bool | None = None
     shuffle: Text = "unknown"
     run: Run = Run()
-    claim: Claim | None = None
+    claim: ClaimedPrivacy | None = None
     later: list[LaterGrant] = []
 
     @property

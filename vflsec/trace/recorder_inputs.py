@@ -23,7 +23,7 @@ from vflsec.label import make_label
 from vflsec.nn.module_spec import describe_module, unwrap
 from vflsec.nn.weights import write_weights
 from vflsec.trace.limits import NAME, Limits
-from vflsec.trace.manifest import Claim, ModelFile
+from vflsec.trace.manifest import ClaimedPrivacy, ModelFile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,12 +227,12 @@ def read_shares(prior: Any, classes: int | None) -> list[float] | None:
     return found
 
 
-def read_claim(claim: tuple[float, float] | float | None) -> Claim | None:
+def read_claim(claim: tuple[float, float] | float | None) -> ClaimedPrivacy | None:
     """A claim given as epsilon, or as (epsilon, delta)."""
     if claim is None:
         return None
     epsilon, delta = claim if isinstance(claim, tuple) else (claim, 0.0)
-    return Claim(epsilon=float(epsilon), delta=float(delta))
+    return ClaimedPrivacy(epsilon=float(epsilon), delta=float(delta))
 
 
 _AS_TAKEN = "finite numbers, as the model takes them, with missing values filled in"

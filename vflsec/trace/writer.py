@@ -34,7 +34,7 @@ _HERE: set[Path] = set()  # claims of this process
 _CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
 
 
-class Claim:
+class ProcessNumber:
     """The number of one process among those that record into an observer's folder.
 
     Attributes:
@@ -248,7 +248,7 @@ class Writer:
         self._streams: dict[Stored, Segment] = {}
         if (self.folder / "messages.parquet").exists():
             raise ConfigError.taken(self.folder, "a seal", EMPTY)
-        self._claim = Claim(self.folder)
+        self._claim = ProcessNumber(self.folder)
         if not (self.folder / "observer.json").exists():
             self.describe(ObserverInfo(party=observer))
 
