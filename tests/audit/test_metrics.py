@@ -143,9 +143,8 @@ def test_non_finite_answers_and_repeats_raise() -> None:
     bad[3] = np.inf
     with pytest.raises(ShapeError, match="1 scores are not finite"):
         score(Guess("label", guess.rows, bad), truth, truth.rows, **kw)
-    twice = Guess("label", np.r_[guess.rows, guess.rows[:1]], np.r_[guess.scores, 0.0])
     with pytest.raises(ShapeError, match="within a group"):
-        score(twice, truth, truth.rows, **kw)
+        Guess("label", np.r_[guess.rows, guess.rows[:1]], np.r_[guess.scores, 0.0])
     with pytest.raises(ShapeError, match="rows must not repeat"):
         score(guess, truth, np.r_[truth.rows, truth.rows[:1]], **kw)
     with pytest.raises(ConfigError, match=r"labels in 0\.\.1"):

@@ -13,6 +13,9 @@ from sampled import sampled
 from torch import Tensor, nn
 from trace_audits import audit, first_of_each, record, signs
 
+from vflsec.attacks.direction import Direction
+from vflsec.core.guess import Guess
+from vflsec.core.view import View
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, TraceError
 from vflsec.measure.guess_files import thaw
@@ -149,6 +152,25 @@ def test_parties_together_know_what_each_was_granted(tmp_path: Path) -> None:
     (together,) = [a.of.spec for a in of if len(a.of.spec.adversary) == 2]
     assert together.known_rows == 40
     assert together.prior
+
+
+def test_an_attack_that_guesses_a_row_twice_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer was kept, and nobody could read the answers of all others."""
+
+    def repeat(of: Direction, view: View, rng: torch.Generator) -> Guess:
+        rows = view.targets["train"].repeat(2)
+        return Guess(of.target, rows, torch.zeros(len(rows)))
+
+    monkeypatch.setattr(Direction, "infer", repeat)
+    folder = side(tmp_path, "bank", KNOWN, Y[KNOWN])
+    infer([folder], tmp_path / "g", attacks=("direction", "similarity"), limits=TRUSTED)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    found = score(tmp_path / "g", [tmp_path / "y"], tmp_path / "o").results
+    status = found.groupby("attack")["status"].agg(set)
+    assert status["direction"] == {"error"}
+    assert status["similarity"] == {"ok"}
 
 
 def test_parties_that_know_of_the_label_owner_only_are_joined(tmp_path: Path) -> None:

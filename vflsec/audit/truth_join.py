@@ -47,7 +47,7 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
     midrank quantiles within their group. Scores by class are averaged as they are.
 
     Raises:
-        ShapeError: a row was never guessed or has no truth, an id repeats, an answer is not
+        ShapeError: a row was never guessed or has no truth, a row repeats, an answer is not
             finite, or guess and truth speak of different targets.
     """
     if guess.target != truth.target:
@@ -64,8 +64,6 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
     order = np.lexsort((group, guess.rows))
     ids, group, scores = guess.rows[order], group[order], guess.scores[order]
     silent = np.zeros(len(ids), bool) if guess.abstain is None else guess.abstain[order]
-    if ((ids[1:] == ids[:-1]) & (group[1:] == group[:-1])).any():
-        raise ShapeError(_REPEATED)
     _lookup("guess", ids, wanted)
     spoken = scores[~silent]
     _finite(spoken)
@@ -99,15 +97,10 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
 def _plain(guess: Guess, wanted: Ints, values: NDArray[Any]) -> Joined:
     """The same where every row is answered once, as most are: looked up, not added up."""
     at = _lookup("guess", guess.rows, wanted)
-    if not (is_rising(guess.rows) or is_rising(np.sort(guess.rows))):
-        raise ShapeError(_REPEATED)
     _finite(guess.scores)
     scores = guess.scores[at]
     places = np.arange(len(wanted))
     return Joined(wanted, values, scores + 0.0, np.ones(len(wanted), bool), ((places, scores),))
-
-
-_REPEATED = "score: row ids must not repeat within a group."
 
 
 def _finite(scores: Floats) -> None:

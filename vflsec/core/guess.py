@@ -22,6 +22,13 @@ def _numpy(value: Any, dtype: Any, *, own: bool = True) -> NDArray[Any]:
     return (np.array if own else np.asarray)(value, dtype=dtype)
 
 
+def _repeats(rows: NDArray[np.int64], group: NDArray[np.int64] | None) -> bool:
+    if (rows[1:] > rows[:-1]).all():
+        return False
+    both = rows if group is None else np.stack((rows, group))
+    return np.unique(both, axis=-1).shape[-1] < len(rows)
+
+
 @dataclass(frozen=True)
 class Guess:
     """What an attack believes about some rows.
@@ -71,6 +78,8 @@ class Guess:
                 if value.shape != (n,):
                     raise ShapeError.shaped(f"Guess.{name}", (n,), value.shape)
                 object.__setattr__(self, name, value)
+        if _repeats(self.rows, self.group):
+            raise ShapeError("a Guess must not repeat a row within a group.")
 
     def __repr__(self) -> str:
         shape = " x ".join(str(n) for n in self.scores.shape)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from vflsec.core.guess import Guess, Truth
 from vflsec.core.view import Facts, View
-from vflsec.errors import ConfigError, TraceError, VflsecError
+from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, Quantity
 from vflsec.measure.attack import Answer, Prepared
 from vflsec.measure.controls import Control
@@ -273,10 +273,6 @@ class _In:
             for n in ("group", "abstain")
         }
         scores = x[:, 0] if entry["binary"] else x
-        ids = column["row"].to_numpy()
-        both = [ids] if kept["group"] is None else [ids, kept["group"]]
-        if np.unique(np.stack(both), axis=1).shape[1] < len(ids):
-            raise TraceError(f"{name}: guesses a row twice.")
         if not np.isfinite(x).all():
             raise TraceError(f"{name}: scores are not finite.")
         return Guess(str(entry["target"]), column["row"].to_numpy(), scores, **kept, notes=notes)
@@ -292,7 +288,7 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
     try:
         return _frozen(read)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
-        if isinstance(why, VflsecError):
+        if isinstance(why, TraceError):
             raise
         raise TraceError.damaged("answers.json", f"{type(why).__name__}: {why}") from None
 
