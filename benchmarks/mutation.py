@@ -45,7 +45,8 @@ AREAS = {
     "gate": Area(
         ("audit.gate_rules", "audit.judge"),
         ("audit/test_gate.py", "audit/test_gate_detect.py", "audit/test_seed_apart.py",
-         "audit/test_unsettled.py", "audit/test_error_removed.py", "audit/test_named.py"),
+         "audit/test_unsettled.py", "audit/test_error_removed.py", "audit/test_named.py",
+         "audit/test_who_decides.py"),
     ),
     "leakage": Area(
         ("audit.leakage", "audit.controls", "audit.intervals"),

@@ -176,16 +176,17 @@ def test_training_through_the_real_layer_keeps_the_main_metric() -> None:
     pytest.importorskip("tenseal")
     world = {"n": 160, "signal": 4.0}
     net = {"epochs": 8, "lr": 2e-2}
-    got = []
+    losses = []
     for mode in ("clear", "real"):
         trained = run(mode=mode, net=net, world=world)
         rows = trained.fed.stack.rows("test")
         y = torch.stack([t.y for t in trained.fed.stack.tasks])[trained.fed.stack.of].gather(
             1, rows
         )
-        got.append(float((logits(trained).argmax(2) == y).double().mean()))
-    assert got[0] > 0.8
-    assert abs(got[0] - got[1]) <= 0.01
+        z = logits(trained)
+        assert float((z.argmax(2) == y).double().mean()) > 0.8
+        losses.append(float(torch.nn.functional.cross_entropy(z.flatten(0, 1), y.flatten())))
+    assert abs(losses[0] - losses[1]) <= 0.005  # of 0.37; a row at the threshold may change sides
 
 
 def test_a_cell_alone_equals_the_cell_in_company() -> None:
