@@ -14,6 +14,7 @@ from vflsec.core import check
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.channel import Recorder, Tap
 from vflsec.core.federation import Federation, Phase
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.policy import Guarantee, Policy
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.core.rng import Globals, generator
@@ -297,15 +298,16 @@ class Training:
             labels=tuple(task.labels), rows={k: len(v) for k, v in task.sets.items()},
             columns={p: len(s.names) for p, s in task.schema.items()},
             unread=tuple(sorted(recorder.left_out | recorder.passed)),
-            undeclared=self._undeclared(), gaps=self._bare(r),
+            undeclared=self._undeclared(), gaps=self._find_gaps(r),
             epochs={phase: n[r] for phase, n in self.fed.epochs.items()},
             kept={phase: n[r] for phase, n in self.fed.kept.items()},
             encryption=self.fed.encryption[r],
         )  # fmt: skip
 
-    def _bare(self, r: int) -> dict[str, tuple[str, ...]]:
-        """By party, what reaches it of predicted rows as it is although a defense changes it in
-        the training of replica `r`; attacks are made on the messages of training.
+    def _find_gaps(self, r: int) -> dict[str, tuple[str, ...]]:
+        """By party, why what reaches it in replica `r` carries no pass: of predicted rows it comes
+        as it is although a defense changes it in training, on whose messages attacks are made; or
+        `sends`, by which attacks are set aside, does not name it.
         """
         out: dict[str, dict[str, None]] = {}
         for b in (b for p in self.fed.parties.values() for b in p.bindings):
@@ -313,14 +315,22 @@ class Training:
             for kind, receiver in b.find_bare_predictions() if defends else ():
                 why = f"{b.policy.name} changes {kind} messages of training, not of predicted rows"
                 out.setdefault(receiver, {})[why] = None
+        for kind, _, role in self._undeclared():
+            why = f"`sends` of {self.algorithm.name} does not name the {kind} messages it gets"
+            for party in self.stack.first.parties if KINDS[kind].is_readable else ():
+                if role == self._role(party):
+                    out.setdefault(party, {})[why] = None
         return {party: tuple(said) for party, said in out.items()}
+
+    def _role(self, party: str) -> str:
+        return "active" if party == self.stack.first.active else "passive"
 
     def _undeclared(self) -> tuple[tuple[str, ...], ...]:
         """(kind, sender's role, receiver's role) of messages sent that no `sends` names, sorted."""
         task, sends = self.stack.first, self.algorithm.sends
         for policy in self.defenses:
             sends = sends | policy.sends(sends)
-        role = {p: "active" if p == task.active else "passive" for p in task.parties}
+        role = {p: self._role(p) for p in task.parties}
         crossed = {
             (kind, role[s], role[r])
             for (_, kind, _, s, r) in self.fed.channel.ledger.entries if {s, r} <= role.keys()
