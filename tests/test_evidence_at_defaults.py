@@ -39,7 +39,7 @@ def test_a_pair_is_judged_by_its_paired_interval_where_the_same_is_short(script:
 
 def test_what_is_run_is_what_the_pairs_need_and_what_a_table_allows(script: Any) -> None:
     every = list(script.trials())
-    assert len(every) == len(set(every)) == 5 * (4 + 3 + 6) - 1  # JPL is for two classes
+    assert len(every) == len(set(every)) == 6 * (5 + 3 + 7) - 2  # JPL is for two classes
     assert {(s, n) for _, s, n in every} == {
         (of.short, n) for of in script.PAIRS for n in (of.better, of.worse)
     }
