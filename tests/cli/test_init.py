@@ -128,9 +128,9 @@ def test_what_is_written_runs(
 
 
 @pytest.mark.parametrize(("algorithm", "label", "attacks", "defense"), [
-    ("secureboost", ["default"], ["leaf_vote", "leaf_vote"], "local_trees"),
-    ("secureboost", ["rare"], ["leaf_vote", "leaf_vote", "leaf_graph"], "local_trees"),
-    ("secureboost", ["default", "late"], ["leaf_vote", "leaf_vote"], "local_trees"),
+    ("secureboost", ["default"], ["leaf_vote", "leaf_vote", "bin_sums"], "local_trees"),
+    ("secureboost", ["rare"], ["leaf_vote", "leaf_vote", "leaf_graph", "bin_sums"], "local_trees"),
+    ("secureboost", ["default", "late"], ["leaf_vote", "leaf_vote", "bin_sums"], "local_trees"),
     ("vertical_glm", ["default"], ["glm_gradient"], "label_dp"),
     ("vertical_glm", ["default", "late"], ["glm_gradient"], "min_batch"),
     ("vertical_glm", ["income"], ["glm_gradient"], "min_batch"),
@@ -153,6 +153,7 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     assert root.algorithm[0].name == algorithm
     assert [a.name for a in root.attack] == attacks
     assert {a.known_rows for a in root.attack if a.name == "leaf_graph"} <= {0}
+    assert {a.adversary for a in root.attack if a.name == "bin_sums"} <= {root.data[0].active}
     (swept,) = root.defense
     assert swept.name == defense
     assert {(g.defense, g.strength) for g in root.gate} == {(defense, max(swept.strength or []))}

@@ -36,6 +36,8 @@ class System:
         otherwise: what does where the label is not one of classes; None for the same.
         attacks: on labels, with their settings; None for those on gradients of networks.
         by_size: of these, attacks that tell classes by their sizes.
+        sums: the active party's attack on the columns of a lone passive party, by what it decrypts;
+            ``""`` for none.
     """
 
     settings: tuple[str, ...]
@@ -43,6 +45,7 @@ class System:
     otherwise: Sweep | None = None
     attacks: tuple[tuple[str, Table], ...] | None = None
     by_size: frozenset[str] = frozenset()
+    sums: str = ""
 
 
 _RANDOMISED = Sweep(
@@ -68,6 +71,7 @@ SYSTEMS: Mapping[str, System] = {
             ("leaf_graph", {"known_rows": 0}),
         ),
         by_size=frozenset({"leaf_graph"}),
+        sums="bin_sums",
     ),
     "vertical_glm": System(
         ("# epochs = 20", "# batch_size = 320"),

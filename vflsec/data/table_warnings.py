@@ -52,7 +52,7 @@ def list_warnings(source: Source) -> list[str]:
         parts = [f"{c} {k}" for c, k in counts.items()]
         out.append(
             f"missing values at {party}, of {rows} rows: {_listed(parts)}; a number becomes the "
-            "mean, a category its own code."
+            "mean, unless the algorithm takes missing ones, and a category its own code."
         )
     out += find_weaknesses(source)
     facts = source.facts
