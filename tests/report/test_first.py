@@ -464,6 +464,10 @@ def test_the_statement_has_what_one_signs(summary: dict[str, Any]) -> None:
     ):  # fmt: skip
         assert wanted in text, wanted
     said = above_appendix(summary)
+    every = coverage.list_families(summary)
+    unsent = sum(f.state is coverage.State.NOT_SENT for f in every)
+    assert unsent > 5
+    assert f"({unsent} read messages that were not sent)" in said
     assert "shop labels of bank Can infer it" in said
     assert "FAIL" in said
     for hidden in ("norm", "model_completion", "iso", "AUC", "interval", "95 %", "splitnn"):
