@@ -288,7 +288,7 @@ def thaw(folder: str | Path, limits: Limits | None = None) -> Frozen:
     try:
         return _frozen(read)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as why:
-        if isinstance(why, TraceError):
+        if isinstance(why, TraceError | ConfigError):  # such as an attack that is not installed
             raise
         raise TraceError.damaged("answers.json", f"{type(why).__name__}: {why}") from None
 
