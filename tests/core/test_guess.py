@@ -97,3 +97,21 @@ def test_truth_names_a_row_once() -> None:
 def test_truth_shapes(rows: tuple[int, ...], values: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match=r"rows \(n,\) and n values"):
         Truth("label", np.arange(2).reshape(rows), np.zeros(values))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_rows_may_repeat_in_other_groups_alone(grouped: bool) -> None:
+    draw = np.random.default_rng(0)
+    refused = 0
+    for _ in range(300):
+        n = int(draw.integers(0, 6))
+        rows, group = draw.integers(0, 6, n), draw.integers(0, 3, n) if grouped else None
+        pairs = list(zip(rows.tolist(), [0] * n if group is None else group.tolist(), strict=True))
+        try:
+            Guess("label", rows, np.zeros(n), group)
+        except ShapeError:
+            refused += 1
+            assert len(set(pairs)) < n
+        else:
+            assert len(set(pairs)) == n
+    assert 50 < refused < 250

@@ -23,10 +23,14 @@ def _numpy(value: Any, dtype: Any, *, own: bool = True) -> NDArray[Any]:
 
 
 def _repeats(rows: NDArray[np.int64], group: NDArray[np.int64] | None) -> bool:
-    if (rows[1:] > rows[:-1]).all():
+    ascending = np.sort(rows)
+    if (ascending[1:] > ascending[:-1]).all():  # as of most, whatever their groups
         return False
-    both = rows if group is None else np.stack((rows, group))
-    return np.unique(both, axis=-1).shape[-1] < len(rows)
+    if group is None:
+        return True
+    order = np.lexsort((group, rows))
+    rows, group = rows[order], group[order]
+    return bool(((rows[1:] == rows[:-1]) & (group[1:] == group[:-1])).any())
 
 
 @dataclass(frozen=True)
