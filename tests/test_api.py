@@ -58,6 +58,13 @@ def test_means_over_seeds_have_intervals(trained: vflsec.Trained) -> None:
     assert point.seeds == 2
 
 
+def test_who_receives_what_is_read_attacks_where_nobody_is_named(trained: vflsec.Trained) -> None:
+    found = vflsec.measure(trained, [{"name": "embedding_inversion", "aux_rows": 40}, "norm"])
+    whom = dict(zip(found.attack, found.adversary, strict=True))
+    assert whom == {"embedding_inversion": "active", "norm": "passive"}
+    assert {*found[found.attack != "norm"].status} == {"ok"}
+
+
 def test_infer_sees_a_view_and_no_label(trained: vflsec.Trained) -> None:
     view = trained.view("passive", known_rows=0, strength=5, seed=1)
     guess = vflsec.infer(view, "norm")

@@ -31,6 +31,8 @@ from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench, prepare
 from vflsec.measure.observed_rows import drop_unobserved_rows
+from vflsec.plan.observe import System, choose_attacker
+from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.train.cohort import Moment, Training
@@ -240,7 +242,7 @@ def measure(
     trained: Trained,
     attacks: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
     *,
-    adversary: str | Sequence[str] = "passive",
+    adversary: str | Sequence[str] = "",
     confidence: float = 0.95,
     by_seed: bool = False,
     **grants: Any,
@@ -251,7 +253,7 @@ def measure(
         trained: of :func:`train`.
         attacks: names, or mappings with ``name`` and hyper-parameters, perhaps an ``adversary`` and
             grants of their own.
-        adversary: as in :meth:`Trained.view`.
+        adversary: as in :meth:`Trained.view`; if empty, who receives what an attack reads.
         confidence: of the two-sided t intervals over seeds.
         by_seed: one row for each training instead of means over seeds.
         grants: as in :meth:`Trained.view`.
@@ -270,9 +272,13 @@ def measure(
     results = trained._results()
     seeds = [training.seeds[r] for r in trained._at]
     phase = trained._moment.phase
-    specs = _specs(attacks, trained._party(adversary), grants)
-    specs = [replace(s, adversary=trained._party(s.adversary)) for s in specs]
-    made = prepare(_each_label(specs, training.stack.first))
+    specs, first = [], training.stack.first
+    system = System(DataInfo("", {}, first.parties, 0, 0, ""), training.cells[0])
+    for spec in _specs(attacks, adversary, grants):
+        attack = registry.attacks.create(spec.name, spec.params)
+        whom = spec.adversary or choose_attacker(attack, system)
+        specs.append(replace(spec, adversary=trained._party(whom)))
+    made = prepare(_each_label(specs, first))
     for p in made:
         views = [trained._moment.view(p.spec, r) for r in trained._at]
         for answers in trained._bench.attack(p, Given(views, seeds, phase)):
@@ -326,7 +332,7 @@ def _frame(
 
 def _specs(
     attacks: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
-    adversary: tuple[str, ...],
+    adversary: str | Sequence[str],
     grants: Mapping[str, Any],
 ) -> list[AttackSpec]:
     given = [attacks] if isinstance(attacks, str | Mapping) else list(attacks)

@@ -30,7 +30,7 @@ from vflsec.engine.run import run_audit
 from vflsec.errors import ThreatModelError
 from vflsec.he.flood import Flood
 from vflsec.he.visibility import visibility
-from vflsec.plan.observe import Obstacle, System, find_refusal
+from vflsec.plan.observe import Obstacle, System, choose_attacker, find_refusal
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.report.plan_table import print_plan
@@ -101,6 +101,7 @@ def test_raw_embedding_inversion_is_not_observable(params: dict[str, Any], statu
         role = "active" if name == "linear_inversion" else "passive1"
         attack = registry.attacks.create(name)
         assert find_refusal(attack, AttackSpec(name, adversary=(role,)), System(info, cell)) is None
+        assert choose_attacker(attack, System(info, cell)) == role.removesuffix("1")
 
 
 def test_gradient_attacks_are_not_observable_under_summed_gradients() -> None:

@@ -119,6 +119,28 @@ def test_every_passive_party_attacks_unless_it_is_said_otherwise() -> None:
     assert [a.adversary for a in specs] == [("passive2",), PASSIVE]  # the third is the second
 
 
+@pytest.mark.parametrize(("algorithm", "attack", "whom"), [
+    ("splitnn", {"name": "embedding_inversion"}, {"active"}),
+    ("splitnn", {"name": "sdar"}, {"active"}),
+    ("splitnn", {"name": "embedding_inversion", "adversary": "passive"}, {*PASSIVE}),
+    ("splitnn", {"name": "norm"}, {*PASSIVE}),
+    ("local", {"name": "model_completion"}, {*PASSIVE}),  # nobody holds it: said of them
+    ("ushaped", {"name": "embedding_inversion"}, {*PASSIVE}),  # embeddings go both ways
+    ("secureboost", {"name": "bin_sums"}, {"active"}),
+    ("secureboost", {"name": "leaf_vote"}, {*PASSIVE}),
+])  # fmt: skip
+def test_who_receives_what_is_read_attacks_where_nobody_is_named(
+    algorithm: str, attack: dict[str, Any], whom: set[str]
+) -> None:
+    sections = {"algorithm": [{"name": algorithm}], "defense": [], "gate": []}
+    found = plan(sections | {"attack": [{"aux_rows": 9, **attack}]})
+    made = [a.adversary for g in found.groups if g.role == "audit" for a in g.attacks]
+    refused = [r for r in found.refused if r.role == "audit"]
+    assert {*made, *(r.attack.adversary for r in refused)} == {(w,) for w in whom}
+    unseen = any(r.status == "not-observable" for r in refused)
+    assert unseen is (algorithm == "local" or attack.get("adversary") == "passive")
+
+
 def test_a_server_attacks_where_there_is_one() -> None:
     """A coalition with the key reads derivatives; neither of the two does alone."""
     name = "reverse_multiplication"

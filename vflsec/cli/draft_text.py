@@ -68,7 +68,7 @@ def scenario_text(
     system, one = SYSTEMS[algorithm], sides > 1 and not source.labels
     spare = len(rows) // 2
     known = _known(sides, spare, count_rarest(source, rows))
-    grants: dict[str, Plain] = {"adversary": source.active, "aux_rows": min(60, spare)}
+    grants: dict[str, Plain] = {"aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
     named = [{"column": c} if (c := _one_column(source, p)) else {} for p in others]

@@ -183,9 +183,9 @@ class Attack(_Section):
     model_config = _OPEN
     name: str = Field(min_length=1)
     """A registered attack (`vflsec list attacks`)."""
-    adversary: str | Names = "passive"
+    adversary: str | Names = ""
     """`passive` (each passive party in turn), `active`, one party, `coordinator` (who holds the key
-    of a regression), or several that collude."""
+    of a regression), or several that collude; if empty, who receives what the attack reads."""
     known_rows: Annotated[int, Field(ge=0)] = 20
     """Labelled rows the attacker was given; its controls get the same, and they are not scored."""
     prior: bool = True

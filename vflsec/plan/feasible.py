@@ -47,7 +47,7 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
     root = scenario.root
     every = {p for i in infos for p in i.parties}
     listed = ", ".join(sorted(every))
-    known = {"passive", "active", *list_servers(root)}
+    known = {"", "passive", "active", *list_servers(root)}
     named: list[tuple[tuple[str | int, ...], str]] = [(("parties", p), p) for p in root.parties]
     for i, attack in enumerate(root.attack):
         words = [attack.adversary] if isinstance(attack.adversary, str) else attack.adversary

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from vflsec.data.split import RowSets
     from vflsec.plan.values import DataInfo
     from vflsec.specs import AttackSpec, CellSpec
+
+Sends = frozenset[tuple[str, str, str]]
+"""(kind, sender role, receiver role) of messages."""
 
 
 class Obstacle(StrEnum):
@@ -66,7 +70,7 @@ class System:
         return made
 
     @cached_property
-    def sends(self) -> frozenset[tuple[str, str, str]] | None:
+    def sends(self) -> Sends | None:
         """(kind, sender role, receiver role) of all messages; None if they are not known."""
         sends = getattr(self.algorithm, "sends", None)
         return None if sends is None else reroute(sends, self.info, self.cell)
@@ -102,9 +106,10 @@ def find_refusal(attack: Attack, spec: AttackSpec, system: System) -> Refusal | 
         if reason := rule(asked):
             return Refusal(code, reason)
     for need in as_needs(attack.needs):
-        for code, rule_of_need in _RULES_OF_NEEDS:
-            if reason := rule_of_need(asked, need):
-                return Refusal(code, reason)
+        if reason := _find_grant_missing(asked, need):
+            return Refusal(Obstacle.GRANT_MISSING, reason)
+        if missed := _find_unheld(need, asked.roles, system.algorithm, system.sends):
+            return Refusal(missed, _explain_not_held(asked, need, missed))
     reason = _find_pointless(asked)
     return Refusal(Obstacle.POINTLESS, reason) if reason else None
 
@@ -136,35 +141,58 @@ _GRANTS = {
 }  # fmt: skip
 
 
-def _find_message_not_held(asked: _Question, need: Need) -> str:
-    if not need.kind or asked.system.sends is None:
-        return ""
+def _explain_not_held(asked: _Question, need: Need, missed: Obstacle) -> str:
+    attack, who, cell = asked.spec.name, asked.adversary, asked.system.cell
+    if missed is Obstacle.LABELS_NOT_HELD:
+        return _format_need(attack, "own labels", f"{who} has")
+    if missed is Obstacle.MODEL_NOT_HELD:
+        return _format_need(attack, "an own model", f"{who} trains", cell.algorithm)
+    verb = "sends" if need.sent else "receives"
+    under = " with ".join([cell.algorithm, *(d.name for d in cell.defenses)])
+    return _format_need(attack, repr(need.kind), f"{who} {verb}", under)
+
+
+def _find_unheld(
+    need: Need, roles: Collection[str], algorithm: Algorithm, sends: Sends | None
+) -> Obstacle | None:
+    """What parties of these roles do not hold that is needed: a message, labels, or a model.
+
+    None for grants, and for messages where it is not known which are sent.
+    """
+    if need.is_grant:
+        return None
+    if need.kind:
+        held = sends is None or _is_read(need, roles, algorithm, sends)
+        return None if held else Obstacle.MESSAGE_NOT_HELD
+    if "active" in roles:
+        return None
+    if need.what == "labels":
+        return Obstacle.LABELS_NOT_HELD
+    return None if algorithm.federated else Obstacle.MODEL_NOT_HELD
+
+
+def _is_read(need: Need, roles: Collection[str], algorithm: Algorithm, sends: Sends) -> bool:
     end = 1 if need.sent else 2
     kind = KINDS.get(need.kind)
     opened = not need.sent or kind is None or kind.opened_by == "both"
     if kind is not None and kind.opened_by == "key":
-        opened = bool(asked.roles & {*asked.system.algorithm.servers})
-    if opened and any(s[0] == need.kind and s[end] in asked.roles for s in asked.system.sends):
-        return ""
-    verb = "sends" if need.sent else "receives"
-    under = " with ".join(
-        [asked.system.cell.algorithm, *(d.name for d in asked.system.cell.defenses)]
-    )
-    return _format_need(asked.spec.name, repr(need.kind), f"{asked.adversary} {verb}", under)
+        opened = any(p in roles for p in algorithm.servers)
+    return opened and any(s[0] == need.kind and s[end] in roles for s in sends)
 
 
-def _find_labels_not_held(asked: _Question, need: Need) -> str:
-    if need.what != "labels" or "active" in asked.roles:
-        return ""
-    return _format_need(asked.spec.name, "own labels", f"{asked.adversary} has")
+def choose_attacker(attack: Attack, system: System) -> str:
+    """The role of who attacks where nobody is named: the first that holds all that is read.
 
-
-def _find_model_not_held(asked: _Question, need: Need) -> str:
-    own = not (need.is_grant or need.kind or need.what == "labels")
-    if not own or "active" in asked.roles or asked.system.algorithm.federated:
-        return ""
-    who, under = f"{asked.adversary} trains", asked.system.cell.algorithm
-    return _format_need(asked.spec.name, "an own model", who, under)
+    Passive parties come first, and are the answer where no role holds it all. What messages show
+    without defenses decides before what they show with them. Nobody attacks own labels.
+    """
+    plain, algorithm = getattr(system.algorithm, "sends", None), system.algorithm
+    roles = ("passive", *(() if attack.target in OF_THE_LABELS else ("active", *algorithm.servers)))
+    needs = as_needs(attack.needs)
+    for sends, role in itertools.product((plain, system.sends), roles):
+        if not any(_find_unheld(need, {role}, algorithm, sends) for need in needs):
+            return role
+    return roles[0]
 
 
 def _find_pointless(asked: _Question) -> str:
@@ -182,12 +210,6 @@ def _find_pointless(asked: _Question) -> str:
 _RULES: tuple[tuple[Obstacle, Callable[[_Question], str]], ...] = (
     (Obstacle.NO_ROW_TO_GUESS, lambda q: find_exhausted(q.spec, q.system.info.labelled)),
     (Obstacle.VICTIM_WITHOUT_COLUMNS, _find_victim_without_columns),
-)
-_RULES_OF_NEEDS: tuple[tuple[Obstacle, Callable[[_Question, Need], str]], ...] = (
-    (Obstacle.GRANT_MISSING, _find_grant_missing),
-    (Obstacle.MESSAGE_NOT_HELD, _find_message_not_held),
-    (Obstacle.LABELS_NOT_HELD, _find_labels_not_held),
-    (Obstacle.MODEL_NOT_HELD, _find_model_not_held),
 )
 
 

@@ -32,6 +32,7 @@ from vflsec.plan.feasible import (
 from vflsec.plan.observe import (
     System,
     check_divisible,
+    choose_attacker,
     count_labelled_rows,
     drop_column_names,
     find_refusal,
@@ -235,7 +236,7 @@ class _Planner:
             system = System(info, members[0])
             passive: list[AttackSpec] = []
             apart: list[AttackSpec] = []
-            for spec in self._attacks(info, like, title):
+            for spec in self._attacks(info, like, title, system):
                 if not {*spec.adversary} <= {*info.parties, *made.servers}:
                     continue  # no such server here
                 attack = _made(spec)
@@ -260,18 +261,22 @@ class _Planner:
             for spec in apart:
                 yield Group(role, info, members, (spec,), main=False, title=title)
 
-    def _attacks(self, info: DataInfo, like: DataInfo, title: str) -> list[AttackSpec]:
+    def _attacks(
+        self, info: DataInfo, like: DataInfo, title: str, system: System
+    ) -> list[AttackSpec]:
         """Attacks as they are written, each followed by the settings that were chosen for it."""
         dataset = info.name if info is like else ""
         out: dict[str, AttackSpec] = {}
-        for i, spec in self._written(info, like):
+        for i, spec in self._written(info, like, system):
             for params in (spec.params, *self._added(i, title, dataset)):
                 one = replace(spec, params=params)
                 one = one if info is like else drop_column_names(one)
                 out.setdefault(one.key, one)
         return list(out.values())
 
-    def _written(self, info: DataInfo, like: DataInfo) -> Iterator[tuple[int, AttackSpec]]:
+    def _written(
+        self, info: DataInfo, like: DataInfo, system: System
+    ) -> Iterator[tuple[int, AttackSpec]]:
         """Attacks as they are written, with the numbers of their sections."""
         servers = list_servers(self.root)
         for i, section in enumerate(self.root.attack):
@@ -284,11 +289,15 @@ class _Planner:
                     "over_time": section.over_time, "pictures": section.pictures,
                     "dosing": tuple(sorted(section.dosing)),
                 }  # fmt: skip
-            whom = _adversaries(section.adversary, info, like, servers)
+            params = flat_params(section)
+            given = section.adversary or choose_attacker(
+                registry.attacks.create(entry.name, params), system
+            )
+            whom = _adversaries(given, info, like, servers)
             labels = kind.each_label(info.labels, info.classes)
             for adversary, label in itertools.product(whom, labels):
                 yield i, AttackSpec(
-                    name=entry.name, params=flat_params(section), adversary=adversary,
+                    name=entry.name, params=params, adversary=adversary,
                     known_rows=section.known_rows, prior=section.prior, aux_rows=section.aux_rows,
                     peer_model=section.peer_model, code=entry.code,
                     timeout=self.root.audit.timeout, of_label=label, **own,
@@ -329,7 +338,7 @@ class _Planner:
             keys = tuple(c.key for c in members)
             system = System(info, members[0])
             specs: dict[str, AttackSpec] = {}
-            for i, asked in self._written(info, info):
+            for i, asked in self._written(info, info, system):
                 written = replace(asked, over_time=False, dosing=(), pictures=0)
                 others = list_alternatives(written.name, written.params)
                 several = [written, *(replace(written, params=p) for p in others)]
