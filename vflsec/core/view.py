@@ -34,6 +34,7 @@ __all__ = [
     "Update",
     "View",
     "as_needs",
+    "deal_out",
     "join_side_by_side",
     "scale_like",
 ]  # fmt: skip
@@ -222,6 +223,37 @@ class Table:
         return order, held, bool((held.diff() > 0).all())
 
 
+Tables = Mapping[tuple[str, str, str, str], Table]
+"""Recorded messages by way (sent or received), kind, form and sender or receiver."""
+
+
+def deal_out(tables: Tables, rng: torch.Generator) -> Tables:
+    """The messages of each row given to another one, in all tables to the same.
+
+    Rows trade with those that are in the same tables. Every message keeps its batch and its place
+    in it; messages that are of no row are left out.
+    """
+    of_rows = {key: table.of_samples() for key, table in tables.items()}
+    rows = [table.rows for table in of_rows.values()]
+    if not rows:
+        return of_rows
+    ids = torch.cat(rows).unique()
+    places = [torch.searchsorted(ids, of) for of in rows]
+    there = torch.zeros(len(rows), len(ids), dtype=torch.bool, device=ids.device)
+    for row, place in zip(there, places, strict=True):
+        row[place] = True
+    alike = there.unique(dim=1, return_inverse=True)[1]
+    drawn = torch.randperm(len(ids), generator=rng).to(ids.device)
+    given = torch.empty_like(ids)
+    given[torch.argsort(alike, stable=True)] = ids[drawn[torch.argsort(alike[drawn], stable=True)]]
+    out = {}
+    for (key, table), place in zip(of_rows.items(), places, strict=True):
+        dealt = replace(table, rows=given[place])
+        ascending = len(place) > 1 and bool((place.diff() > 0).all())
+        out[key] = dealt.take(torch.argsort(dealt.rows)) if ascending else dealt
+    return out
+
+
 @dataclass(frozen=True)
 class Update:
     """One own optimisation step: what a party knows of it even where messages are encrypted.
@@ -312,7 +344,7 @@ class View:
     columns: Mapping[str, Tensor]
     present: Mapping[str, Tensor]
     schema: Mapping[str, Schema]
-    tables: Mapping[tuple[str, str, str, str], Table]
+    tables: Tables
     models: Mapping[str, Mapping[str, nn.Module]]
     facts: Facts
     targets: Mapping[str, Tensor]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from vflsec.measure.controls import (
     Control,
     controls_for,
     guess_on_others,
+    guess_shuffled,
     guess_untrained,
     name_alike,
     share_rows,
@@ -36,6 +37,8 @@ from vflsec.plugins import registry
 from vflsec.plugins.loading import TIMEOUT, attempt_call
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, find_exhausted
+
+T = TypeVar("T")
 
 Alone = Callable[[int, Sequence[str]], nn.Module | None]
 """(seed, adversary) -> the bottom that the adversary could have trained without the federation."""
@@ -286,12 +289,7 @@ class Bench:
             before = partial(
                 guess_untrained, of.attack, [fresh[k] for k in fit], [rngs[k] for k in fit]
             )  # fmt: skip
-            what = f"the untrained control of {of.spec.label!r}"
-            # without room it is made elsewhere, or what it belongs to has no figure
-            found, why = attempt_call(before, what, of.spec.timeout * len(fit), out_of_memory)
-            if TIMEOUT in why:  # so has what depends on how busy a machine is; it is asked for once
-                self._late[mine] = why
-                raise ConfigError(why)
+            found = self._attempt("untrained", of, mine, before, len(fit))
             for k, made in zip(fit, found or (), strict=False):
                 out[k] = [c for c in made if not _unfit(c.guess, of)]
             return out
@@ -305,15 +303,36 @@ class Bench:
             bottoms = [self._reassigned(seed, of.spec.adversary) for seed in of_seeds]
             return guess_on_others("reassigned", of.attack, fresh, rngs, bottoms)
 
-        mine = (*rest, "untrained", of.spec.stream)
-        if mine in self._late:
-            raise ConfigError(self._late[mine])
+        mine, again = ((*rest, name, of.spec.stream) for name in ("untrained", "shuffled"))
+        if late := next((self._late[key] for key in (mine, again) if key in self._late), ""):
+            raise ConfigError(late)
         found = [
             *self._kept(rest, views, seeds, r, self._sharing(shared)),
             *self._kept(mine, views, seeds, r, own),
         ]  # fmt: skip
         if getattr(of.attack, "reassigned", False):
             found += self._kept((*rest, "reassigned", of.spec.stream), views, seeds, r, elsewhere)
+        if registry.attacks.entry(of.spec.name).package:
+            streams = (generator(seeds[r], "controls", *again, use) for use in ("deal", "attack"))
+            remake = partial(guess_shuffled, of.attack, views[r], *streams)
+            made = self._attempt("shuffled", of, again, remake)
+            found = [*found, *(c for c in made or () if not _unfit(c.guess, of))]
+        return found
+
+    def _attempt(
+        self, name: str, of: Prepared, key: tuple[Any, ...], make: Callable[[], T], times: int = 1
+    ) -> T | None:
+        """What `make` gives, the same attack made again as a control; None where that fails.
+
+        Raises:
+            ConfigError: it took longer than the attack may; it is asked for once.
+        """
+        what = f"the {name} control of {of.spec.label!r}"
+        # without room it is made elsewhere, or what it belongs to has no figure
+        found, why = attempt_call(make, what, of.spec.timeout * times, out_of_memory)
+        if TIMEOUT in why:  # so has what depends on how busy a machine is
+            self._late[key] = why
+            raise ConfigError(why)
         return found
 
     def _sharing(self, make: Make) -> Make:

@@ -4,10 +4,11 @@ Every leakage figure stands beside its controls, and is a leak only over all of 
 majority; learners on the adversary's own columns (:mod:`vflsec.measure.own_classifiers`); the
 adversary's own architecture trained from scratch on the known rows; the same attack on the bottom
 as it was before training, where the attack needs no message (it may work on what a random network
-makes of own columns). Where the algorithm pre-trains without labels, also model completion on the
-bottom that the adversary could have pre-trained alone (the prior attacker of He, Kang et al.,
-arXiv:2208.08934, section VI). A control sees own columns, the known rows and the class shares, and
-no message at all.
+makes of own columns); an attack of another package on messages dealt out anew among the rows, for
+it may learn from own columns in ways that no learner here does. Where the algorithm pre-trains
+without labels, also model completion on the bottom that the adversary could have pre-trained alone
+(the prior attacker of He, Kang et al., arXiv:2208.08934, section VI). A control sees own columns,
+the known rows and the class shares, and no message of the row that it guesses.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from vflsec.core.attack import Attack, describe_scoring
 from vflsec.core.guess import Guess
 from vflsec.core.quantity_questions import compute_figure
-from vflsec.core.view import Known, View, as_needs
+from vflsec.core.view import Known, View, as_needs, deal_out
 from vflsec.inference.adversary_model import own_model, own_rows
 from vflsec.inference.attribute_share import estimate_share
 from vflsec.inference.completion import Fit, Problem
@@ -39,6 +40,7 @@ from vflsec.inference.ridge_regression import (
     fit_ridges,
     of_columns,
 )
+from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.measure.own_classifiers import fit_learners, from_randomised, value_learners
 from vflsec.plugins import registry
 
@@ -55,9 +57,9 @@ class Control:
 
     Attributes:
         name: ``majority``, ``logistic`` (C = 1, others in brackets), ``principal``, ``trees``,
-            ``boosting``, ``scratch``, ``untrained``, ``reassigned``, ``randomised`` or ``alone``;
-            ``mean``, ``linear``, ``network``, ``chosen`` among these, or ``entry`` for
-            features, which attributes have too; ``mean``, ``linear``, ``network``, ``trees`` or
+            ``boosting``, ``scratch``, ``untrained``, ``shuffled``, ``reassigned``, ``randomised``
+            or ``alone``; ``mean``, ``linear``, ``network``, ``chosen`` among these, or ``entry``
+            for features, which attributes have too; ``mean``, ``linear``, ``network``, ``trees`` or
             ``principal`` for a quantity, and these after ``value, `` for a question about it;
             ``sample`` or ``logistic`` for a share. After
             ``labelled, `` the same beside own labels (``labelled`` alone is linear). Of membership
@@ -316,6 +318,36 @@ def guess_on_others(
     ]
     guesses = attack.infer_many(placed, rngs)
     return [[Control(name, g, math.nan)] for g in guesses]
+
+
+def guess_shuffled(
+    attack: Attack, view: View, rng: torch.Generator, of_attack: torch.Generator
+) -> list[Control]:
+    """The same attack on messages dealt out anew, and on own bottoms as before training.
+
+    What it reaches there it learnt from own columns and granted rows. Messages of no row are left
+    out. Empty where there is no such thing: it is made on what is no message of a row.
+
+    Args:
+        attack: on labels, columns or one column.
+        view: with all rows that are guessed.
+        rng: deals the messages out.
+        of_attack: the attack's own random numbers.
+    """
+    needs = as_needs(attack.needs)
+    if attack.target not in ("label", "attribute", "feature") or not any(n.kind for n in needs):
+        return []
+    if any(n.what == "parameter_gradient" for n in needs):
+        return []
+    seen = drop_unobserved_rows(attack, view)
+    models = {
+        p: {k: x for k, x in {**m, "bottom": m.get("initial")}.items() if x is not None}
+        for p, m in view.models.items()
+    }
+    tables = deal_out(seen.tables, rng)
+    dealt = replace(seen, tables=tables, models=models, encoders={}, updates={})
+    (guess,) = attack.infer_many([dealt], [of_attack])
+    return [Control("shuffled", guess, math.nan)]
 
 
 def _complete_local_bottoms(
