@@ -82,7 +82,9 @@ def test_a_failing_attack_has_a_step(tmp_path: Path) -> None:
     assert {v["verdict"] for v in found.summary["gates"]} == {"INCONCLUSIVE"}
     step = next_steps(found.summary)[0]
     assert {v["rule"] for v in found.summary["gates"]} == {step.kind} == {"failed_runs"}
-    assert "5 seeds of norm failed (it broke)" in step.text
+    (v, *_) = found.summary["gates"]
+    assert "5 seeds of norm failed (it broke)" in v["reason"]
+    assert (v["label"] in step.text, v["reason"] in step.text) == (True, False)
     assert shlex.split(step.command)[:2] == ["vflsec", "audit"]
 
 
@@ -190,12 +192,16 @@ def test_whatever_keeps_a_gate_open_has_a_step(rule: Rule, stuck: bool) -> None:
     """It had none where another gate was open for a reason of its own."""
     found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
     (v,) = found.gates
-    open_ = replace(v, rule=rule, stuck=stuck, more_seeds=None, label="a")
+    open_ = replace(v, rule=rule, stuck=stuck, more_seeds=None, label="aha", reason="Xyz.")
     asked = (replace(v, more_seeds=3, stuck=False, label="b"), open_)
     steps = advice.next_steps(replace(found, gates=asked))
     kinds = [find_step(v) for v in asked]
     assert kinds[0] is StepKind.MORE_SEEDS is not kinds[1]
     assert {*kinds} <= {s.kind for s in steps}
+    (step,) = (s for s in steps if s.kind is kinds[1])
+    of_attack = kinds[1] in (StepKind.NOT_VALIDATED, StepKind.REVERSED_RANKING)
+    assert (v.attack if of_attack else "'aha'") in step.text
+    assert open_.reason not in step.text  # it stands beside the gate
 
 
 @pytest.mark.parametrize(("swept", "kind"), [

@@ -24,6 +24,7 @@ from vflsec.report.steps import (
     advise_validation,
     find_missed,
     find_step,
+    name_gates,
     show_attack,
 )
 from vflsec.report.summary import Summary
@@ -118,7 +119,6 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
 
 def _stuck(of: Asked, summary: Summary) -> list[Step]:
     """What to do where no number of seeds decides."""
-    named = ", ".join(f"'{clean(label)}'" for label in dict.fromkeys(v.label for v in of))
     leaks = {v.gate.limits_leaks for v in of}
     kinds = " or ".join("known_rows" if leak else "test rows" for leak in sorted(leaks)[::-1])
     do, command = f"Take more {kinds}, or try another strength or limit.", SHOW_GATE
@@ -126,18 +126,19 @@ def _stuck(of: Asked, summary: Summary) -> list[Step]:
         do = f"{_RECORD_MORE}, or try another limit."
     elif True in leaks:
         command = "vflsec show attack"
-    return [Step(StepKind.STUCK, f"More seeds do not decide {named}. {do}", command)]
+    return [Step(StepKind.STUCK, f"More seeds do not decide {name_gates(of)}. {do}", command)]
 
 
 def _no_room(of: Asked, summary: Summary) -> list[Step]:
     """What to do where no figure that was measured can exceed a limit."""
-    v = of[0]
-    text, kind = clean(v.reason), StepKind.NO_ROOM
+    v, kind = of[0], StepKind.NO_ROOM
     if not v.detail:
-        return [Step(kind, f"{text} Lower it.", SHOW_GATE)]
+        return [Step(kind, f"Lower the limit of {name_gates(of[:1])}.", SHOW_GATE)]
+    by = f"Judge {name_gates(of[:1])} by {clean(v.detail)}"
     if v.detail in EXPOSED:  # it decides where it was not counted
-        return [Step(kind, f"{text} Audit again.", format_command(summary, "audit", "--fresh"))]
-    return [Step(kind, text, _judge(replace(v.gate, of=v.detail), summary, v.dataset))]
+        command = format_command(summary, "audit", "--fresh")
+        return [Step(kind, f"{by}, which is not counted yet. Audit again:", command)]
+    return [Step(kind, f"{by}:", _judge(replace(v.gate, of=v.detail), summary, v.dataset))]
 
 
 def _undetected(of: Asked, summary: Summary) -> list[Step]:
@@ -151,11 +152,10 @@ def _undetected(of: Asked, summary: Summary) -> list[Step]:
 
 def _failed_runs(of: Asked, summary: Summary) -> list[Step]:
     """What to do where a training or an attack has failed, or gave no figure."""
-    text = f"'{clean(of[0].label)}' stays open. {clean(of[0].reason)}"
-    do, command = "Take another attack.", _LIST_ATTACKS
+    do, command = "Take another attack", _LIST_ATTACKS
     if any(p.failed for p in summary.points):
-        do, command = "Mend that, and audit again.", format_command(summary, "audit")
-    return [Step(StepKind.FAILED_RUNS, f"{text} {do}", command)]
+        do, command = "Mend what failed, and audit again", format_command(summary, "audit")
+    return [Step(StepKind.FAILED_RUNS, f"{do}, to decide {name_gates(of)}:", command)]
 
 
 def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:

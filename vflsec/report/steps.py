@@ -39,9 +39,14 @@ def find_step(v: Verdict) -> StepKind | None:
     return _OF_RULES.get(v.rule, StepKind.STUCK if v.stuck else StepKind.OPEN)
 
 
+def name_gates(of: Sequence[Verdict]) -> str:
+    """The gates of some verdicts, each once, as in ``'a', 'b'``; why stands beside each gate."""
+    return ", ".join(f"'{clean(label)}'" for label in dict.fromkeys(v.label for v in of))
+
+
 def advise_open(of: Sequence[Verdict]) -> Step:
-    """What keeps the first of these open, where nothing else is known to help."""
-    text = f"What keeps '{clean(of[0].label)}' open: {clean(of[0].reason)}"
+    """What to do about gates where nothing else is known to help."""
+    text = f"Still open: {name_gates(of)}. Change what the reason beside it names, or the gate:"
     return Step(StepKind.OPEN, text, SHOW_GATE)
 
 
