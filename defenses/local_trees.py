@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from vflsec.plugin import Guarantee, Own, Policy, RowSets, RunFacts, registry
+from vflsec.plugin import Facts, Guarantee, Own, Policy, RowSets, RunFacts, registry
 
 ALIASES = ("complete_secure", "completely_secureboost")
 
@@ -36,6 +36,12 @@ class LocalTrees(Policy):
     trial: ClassVar[tuple[float, float, float]] = (0.0, 1.0, 3.0)
     quantities: ClassVar[bool] = True
     world: ClassVar[dict[str, Any]] = {"algorithm": "secureboost"}
+
+    @classmethod
+    def find_largest(cls, facts: Facts) -> float:
+        """All trees; beyond them there is nothing left to grow alone."""
+        trees = float(facts.extra.get("trees", cls.largest))
+        return trees * float(facts.extra.get("trees_a_round", 1))
 
     def shows(self, sets: RowSets, own: Own) -> NDArray[np.bool_]:
         alone = float(own.strength[own.context["replica"]])

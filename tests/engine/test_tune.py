@@ -107,7 +107,8 @@ def next_of(
         kinds = sorted(reads.get(attack, ()))
         return advise_defenses([attack], kinds, list_acting(), [defense], accepts)
 
-    return list(list_remedies(defense, found, 0.05, 0.03, seeds=seeds, rounds=4, others=others))
+    largest = registry.defenses.get(defense).largest
+    return list(list_remedies(largest, found, 0.05, 0.03, seeds=seeds, rounds=4, others=others))
 
 
 def advised(found: list[Trial], defense: str = "iso", **how: Any) -> dict[StepKind, list[str]]:
@@ -493,9 +494,16 @@ def test_what_counts_is_searched_in_whole_numbers(
     asked = faked(monkeypatch, lambda s, _: trial(s, 0.0 if s >= 7 else 0.3, 0.0))
     found = tune("trees_credit", "local_trees", rounds=20, confirm=False, out=tmp_path)
     assert found.strength == 7
-    assert asked[0][2] == [0.0, 1.0, 100.0]
+    assert asked[0][2] == [0.0, 1.0, 10.0]  # of 10 trees
     assert all(s == int(s) for s in asked[-1][2])
     assert len(asked) < 10
+    with pytest.raises(ConfigError, match=r"at most 10.* got 11"):
+        tune("trees_credit", "local_trees", between=(11, 30), out=tmp_path)
+    asked.clear()
+    ten = {"data": {"name": "digits"}, "algorithm": {"name": "secureboost", "trees": 2},
+           "attack": [{"name": "leaf_vote"}]}  # fmt: skip
+    tune(ten, "local_trees", between=(20, 30), rounds=1, confirm=False, out=tmp_path)
+    assert {tuple(grid) for *_, grid in asked} == {(0.0, 20.0)}  # one tree a class and round
 
 
 @pytest.mark.parametrize(

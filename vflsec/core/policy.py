@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vflsec.core.link import Link
     from vflsec.core.message import Message
     from vflsec.core.row_sets import RowSets
+    from vflsec.core.view import Facts
     from vflsec.core.visibility import Line
 
 SPLIT = "the split (stratified by label),"
@@ -263,8 +264,7 @@ class Policy:
 
     Class attributes:
         strengths: what the swept number means, with its unit; ``""`` if there is nothing to sweep.
-        largest: the largest strength that has a meaning; :mod:`vflsec.engine.tune_search` looks up
-            to it.
+        largest: the largest strength that has a meaning in any system; see :meth:`find_largest`.
         whole: True if strengths are whole numbers.
         natural: other numbers a scenario may sweep instead of the strength, by name, each with the
             function that turns it into a strength. ``{"epsilon": lambda e: 1 / e}`` lets a scenario
@@ -552,6 +552,15 @@ class Policy:
         if strength > self.largest:
             rule = f"a number in [0, {self.largest:g}]"
             raise check.fail(f"{self.name}: strength", rule, strength)
+
+    @classmethod
+    def find_largest(cls, facts: Facts) -> float:
+        """The largest strength that has a meaning in a system, up to which searches go.
+
+        Args:
+            facts: what is known of the system before it is trained.
+        """
+        return cls.largest
 
     def check_label(self, classes: int) -> None:
         """Refuse labels that it cannot work on: a quantity (1 class), several labels (0), or others

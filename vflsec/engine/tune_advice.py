@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from vflsec.audit.gate import MIN_SEEDS, TASK, Verdict
 from vflsec.audit.pareto_front import Trial
@@ -20,7 +19,7 @@ from vflsec.runtime.grouping import group_by
 
 
 def list_remedies(
-    defense: str,
+    largest: float,
     found: Sequence[Trial],
     leak: float,
     drop: float,
@@ -32,9 +31,9 @@ def list_remedies(
     """What to try, the one that changes least first.
 
     Args:
-        defense: whose strengths were tried.
-        found: all of them, weakest first, none of which meets both limits; where something failed
-            nothing is known.
+        largest: the largest strength that has a meaning.
+        found: all strengths that were tried, weakest first, none of which meets both limits; where
+            something failed nothing is known.
         leak, drop: the limits.
         seeds, rounds: of the search.
         others: what else to try against an attack.
@@ -48,7 +47,7 @@ def list_remedies(
         meets = any(t.meets(leak) for t in found)
         at = min((meets and cheap) or found, key=lambda t: t.find_excess(leak))
         said += [
-            _other_range(defense, found, leak, cheap, rounds),
+            _other_range(largest, found, leak, cheap, rounds),
             None if near else _looser(cheap, drop),
             *others(_find_worst(at, leak)),
         ]
@@ -124,7 +123,7 @@ def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> S
 
 
 def _other_range(
-    defense: str, found: Sequence[Trial], leak: float, cheap: Sequence[Trial], rounds: int,
+    largest: float, found: Sequence[Trial], leak: float, cheap: Sequence[Trial], rounds: int,
 ) -> Step | None:  # fmt: skip
     """Where strengths were not tried that may do: beyond the last that leaks and costs little, up
     to the first that does not leak.
@@ -132,7 +131,7 @@ def _other_range(
     tried = [t for t in found if t.strength > 0]
     first = next((t for t in found if t.meets(leak)), None)
     if first is None:
-        return _stronger(defense, found, leak, cheap) if tried else None
+        return _stronger(largest, found, leak, cheap) if tried else None
     weaker = [t for t in tried if t.strength < first.strength]
     if not weaker:
         text = "Weaker settings may cost less. Try them:"
@@ -148,21 +147,19 @@ def _other_range(
 
 
 def _stronger(
-    defense: str, found: Sequence[Trial], leak: float, cheap: Sequence[Trial]
+    largest: float, found: Sequence[Trial], leak: float, cheap: Sequence[Trial]
 ) -> Step | None:
     """Beyond the strongest, if that comes closest and more seeds there are not what is missing."""
-    kind: Any = registry.defenses.get(defense)
-    most: float = kind.largest
     high = found[-1]
     others = min((t.find_excess(leak) for t in found[:-1]), default=(0.0, 0.0))
     falls = high.find_excess(leak) < others and not high.is_near(leak)
-    if not falls or high.strength >= most or high not in cheap:
+    if not falls or high.strength >= largest or high not in cheap:
         return None
     text = (
         "The strongest setting comes closest to the limits. It costs at most "
         f"{high.drop_high:.3f} of utility. Try stronger ones:"
     )
-    to = f"{min(10 * high.strength, most):g}"
+    to = f"{min(10 * high.strength, largest):g}"
     return Step(StepKind.STRONGER, text, options=("--high", to))
 
 

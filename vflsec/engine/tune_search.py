@@ -36,6 +36,8 @@ from vflsec.engine.run import run_audit
 from vflsec.engine.tune_advice import list_acting, list_doubts, list_remedies
 from vflsec.epsilon.claimed_vs_measured import pair_claims
 from vflsec.errors import ConfigError, VflsecError
+from vflsec.plan.observe import System
+from vflsec.plan.values import Plan
 from vflsec.plugins import registry
 from vflsec.report.steps import advise_defenses
 from vflsec.report.summary import Summary, read_summary
@@ -125,7 +127,8 @@ def tune(
         leak: largest upper bound of an advantage that is accepted.
         drop: largest upper bound of a utility drop that is accepted.
         between: strengths to search between, 0 < low < high; none above the largest that has a
-            meaning for `defense` is tried, and whole numbers alone where it counts something.
+            meaning for `defense` in the scenario's systems is tried, and whole numbers alone where
+            it counts something.
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
@@ -154,7 +157,8 @@ def tune(
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     _check_target(loaded, target)
     search = _Search(loaded, _section(loaded, name), folder, how, target, progress)
-    tried = search.between(low, high, leak, rounds)
+    largest = search.find_largest(low)
+    tried = search.between(low, min(high, largest), leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
     strength, reason = _choose(found, leak, drop)
     seeds = how.get("seeds") or loaded.root.audit.seeds
@@ -163,7 +167,7 @@ def tune(
     unproven, silent = search.silent, tuple(search.silent)
     if strength is None:
         more = list_remedies(
-            name, found, leak, drop, seeds=count, rounds=rounds, others=search.list_others
+            largest, found, leak, drop, seeds=count, rounds=rounds, others=search.list_others
         )
         return Tuned(name, None, reason, found, next=more, **about)
     reason += _not_safer(strength, found, leak) + _format_epsilons(tried[strength], len(found))
@@ -311,13 +315,30 @@ class _Search:
         kind: Any = registry.defenses.get(defense)
         section = {"name": defense} | ({"strength": kind.trial[1:2]} if kind.strengths else {})
         try:
-            make_plan(load_scenario(
-                self.loaded, [f"defense=[{_inline(section)}]", "gate=[]", "audit.seeds=[0]"],
-                components=False,
-            ))  # fmt: skip
+            self._plan(_inline(section))
         except VflsecError:
             return False
         return True
+
+    def find_largest(self, low: float) -> float:
+        """The largest strength of the defense that has a meaning in some system of the scenario.
+
+        Raises:
+            ConfigError: it is below `low`.
+        """
+        kind: Any = registry.defenses.get(str(self.section["name"]))
+        made = (g for g in self._plan(try_out=False).groups if g.role == "audit")
+        known = (System(g.data, g.cells[0]).facts for g in made)
+        largest: float = max(kind.find_largest(f) if f else kind.largest for f in known)
+        if low > largest:
+            rule = f"at most {largest:g}, all there are ({kind.strengths})"
+            raise check.fail("tune: low", rule, low)
+        return largest
+
+    def _plan(self, defense: str = "", **how: bool) -> Plan:
+        """What one seed of the scenario takes with another defense, or with none."""
+        sets = [f"defense=[{defense}]", "gate=[]", "audit.seeds=[0]"]
+        return make_plan(load_scenario(self.loaded, sets, components=False), **how)
 
     def run(self, strengths: Sequence[float]) -> None:
         """Try further strengths; what was tried before is not done again."""

@@ -19,6 +19,7 @@ from vflsec.specs import OF_THE_LABELS, Params, find_exhausted, list_victims
 if TYPE_CHECKING:
     from vflsec.core.algorithm import Algorithm
     from vflsec.core.attack import Attack
+    from vflsec.core.view import Facts
     from vflsec.data.source import Source
     from vflsec.data.split import RowSets
     from vflsec.plan.values import DataInfo
@@ -74,6 +75,15 @@ class System:
         """(kind, sender role, receiver role) of all messages; None if they are not known."""
         sends = getattr(self.algorithm, "sends", None)
         return None if sends is None else reroute(sends, self.info, self.cell)
+
+    @cached_property
+    def facts(self) -> Facts | None:
+        """What every party will know of the run; None where only the run does."""
+        info = self.info
+        try:
+            return self.algorithm.planned_facts(info.active, info.parties, info.label.outputs)
+        except (NotImplementedError, VflsecError):
+            return None
 
 
 @dataclass(frozen=True)
@@ -196,10 +206,11 @@ def choose_attacker(attack: Attack, system: System) -> str:
 
 
 def _find_pointless(asked: _Question) -> str:
-    info, algorithm, sends = asked.system.info, asked.system.algorithm, asked.system.sends or ()
+    info, facts, sends = asked.system.info, asked.system.facts, asked.system.sends or ()
+    if facts is None:
+        return ""
     classes = 2 if asked.spec.of_label else info.classes
     try:
-        facts = algorithm.planned_facts(info.active, info.parties, info.label.outputs)
         return asked.attack.pointless(
             replace(facts, classes=classes, sends=_name_parties(info, sends))
         )
