@@ -42,7 +42,8 @@ from vflsec.core.view import View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.engine.membership_queries import Asking
-from vflsec.measure.attack import Bench, Prepared, prepare
+from vflsec.measure.attack import Bench
+from vflsec.measure.prepared import Prepared, prepare
 from vflsec.nn.replicas import LEAST
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, hash_value

@@ -107,11 +107,11 @@ def _grown_once() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _controls_made_once() -> None:
     """So are controls of equal views, a quarter of a small audit; `test_shared` makes them anew."""
-    from vflsec.measure import attack
+    from vflsec.measure import control_maker
     from vflsec.measure.control_cache import hash_view
 
     kept: dict[Any, Any] = {}
-    make = attack.controls_for
+    make = control_maker.controls_for
 
     def made(of: Any, views: Any, rngs: Any, alone: Any = ()) -> Any:
         if alone:
@@ -123,7 +123,7 @@ def _controls_made_once() -> None:
             kept[key] = make(of, views, rngs)
         return [list(controls) for controls in kept[key]]
 
-    attack.controls_for = made
+    control_maker.controls_for = made
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,8 +29,10 @@ from vflsec.core.view import as_needs
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.errors import ThreatModelError
-from vflsec.measure.attack import Bench, prepare
+from vflsec.measure.attack import Bench
+from vflsec.measure.control_maker import ControlMaker
 from vflsec.measure.observed_rows import drop_unobserved_rows
+from vflsec.measure.prepared import prepare
 from vflsec.plan.observe import System, choose_attacker
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
@@ -60,7 +62,7 @@ class Trained:
         self._cells = list(dict.fromkeys(c.key for c in training.cells))
         self._at = [next(r for r, c in enumerate(training.cells) if c.key == k)
                     for k in self._cells]  # fmt: skip
-        self._bench = Bench(alone=training.alone, reassigned=training.reassigned)
+        self._bench = Bench(ControlMaker(training.alone, reassigned=training.reassigned))
 
     def __repr__(self) -> str:
         first = self._moment.training.cells[0]

@@ -17,8 +17,9 @@ from vflsec.audit.scoring import score_answer
 from vflsec.audit.truth import choose_goal
 from vflsec.core.feature_schema import Schema, columns_of
 from vflsec.core.guess import Guess
-from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.attack import Answer
 from vflsec.measure.controls import Control, feature_controls
+from vflsec.measure.prepared import Prepared
 from vflsec.specs import NAMED, AttackSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
 

@@ -14,8 +14,10 @@ import vflsec
 from vflsec.core.guess import Guess
 from vflsec.engine.trace_attacks import _strip
 from vflsec.errors import ConfigError
-from vflsec.measure import attack
+from vflsec.measure import control_maker
+from vflsec.measure.attack import Answer
 from vflsec.measure.controls import Control
+from vflsec.measure.prepared import prepare
 from vflsec.specs import AttackSpec
 
 pytestmark = pytest.mark.usefixtures("no_reports")
@@ -41,7 +43,7 @@ def test_a_control_that_takes_too_long_is_not_left_out(
     and an attack has no dose without its controls.
     """
     calls: list[str] = []
-    real = attack.guess_untrained
+    real = control_maker.guess_untrained
 
     def late(of: Any, *rest: Any) -> Any:
         if of.name != "spectral":
@@ -50,7 +52,7 @@ def test_a_control_that_takes_too_long_is_not_left_out(
         time.sleep(60)
         raise AssertionError("not interrupted")
 
-    monkeypatch.setattr(attack, "guess_untrained", late)
+    monkeypatch.setattr(control_maker, "guess_untrained", late)
     found = vflsec.run_audit(SCENARIO, tmp_path, device="cpu").results
     of = found[found.attack == "spectral"]
     assert set(of.status) == {"error"}
@@ -63,7 +65,7 @@ def test_a_control_that_takes_too_long_is_not_left_out(
 
 def test_so_is_an_answer_about_a_trace() -> None:
     """Whose controls are made when the trace is let go."""
-    (of,) = attack.prepare([AttackSpec("direction", adversary=(PARTY,))])
+    (of,) = prepare([AttackSpec("direction", adversary=(PARTY,))])
     rows, g = torch.arange(4), torch.ones(4, 2)
     view = make_view(torch.tensor([0, 1, 0, 1]), gradients=g)
     guess = Guess("label", rows, g[:, 0])
@@ -71,11 +73,11 @@ def test_so_is_an_answer_about_a_trace() -> None:
     def late() -> list[Any]:
         raise ConfigError("the control took longer than its timeout.")
 
-    answer = attack.Answer(of, "train", view, guess, controls=late)
+    answer = Answer(of, "train", view, guess, controls=late)
     found = _strip(answer)
     assert (found.status, found.guess) == ("error", None)
     assert found.reason == "the control took longer than its timeout."
     assert list(found.controls()) == []
     made = [Control("alone", guess, 0.5)]
-    sound = _strip(attack.Answer(of, "train", view, guess, controls=lambda: made))
+    sound = _strip(Answer(of, "train", view, guess, controls=lambda: made))
     assert (sound.status, sound.guess, sound.controls()) == ("ok", guess, made)

@@ -23,7 +23,7 @@ from vflsec.engine import cohort, recordings, work
 from vflsec.engine.attack_kept_views import attempt
 from vflsec.engine.work import default_backend
 from vflsec.errors import ConfigError
-from vflsec.measure import attack
+from vflsec.measure import control_maker
 from vflsec.plugins import registry
 from vflsec.runtime.out_of_memory import out_of_memory
 from vflsec.runtime.progress_protocol import NOTE
@@ -191,8 +191,8 @@ BESIDE = {**SCENARIO, "attack": [*SCENARIO["attack"], {"name": "spectral", "know
 DIRECTION, SPECTRAL = (registry.attacks.get(n) for n in ("direction", "spectral"))
 NO_ROOM: dict[str, Sequence[tuple[Any, str]]] = {
     "for an attack": [(DIRECTION, "infer"), (DIRECTION, "infer_many")],
-    "for its controls": [(attack, "controls_for")],
-    "for itself before training": [(attack, "guess_untrained")],
+    "for its controls": [(control_maker, "controls_for")],
+    "for itself before training": [(control_maker, "guess_untrained")],
     "for scoring": [(cohort, "score_answer")],
 }
 

@@ -19,7 +19,7 @@ from vflsec.data.tables import load_tables
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import DataError
 from vflsec.label import Counts
-from vflsec.measure.attack import prepare
+from vflsec.measure.prepared import prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
 

@@ -14,8 +14,9 @@ from sampled import sampled
 import vflsec
 from vflsec.core.source import Given
 from vflsec.core.view import View
-from vflsec.measure.attack import Bench, prepare
+from vflsec.measure.attack import Bench
 from vflsec.measure.observed_rows import drop_unobserved_rows
+from vflsec.measure.prepared import prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 

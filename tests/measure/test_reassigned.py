@@ -13,7 +13,8 @@ from vflsec.core.source import Given
 from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
 from vflsec.errors import ConfigError, ThreatModelError
-from vflsec.measure.attack import Bench, prepare
+from vflsec.measure.attack import Bench
+from vflsec.measure.prepared import prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, Measure
 from vflsec.testing import small_task

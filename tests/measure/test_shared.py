@@ -19,8 +19,7 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.view import Known, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.measure import attack as bench
-from vflsec.measure import controls
+from vflsec.measure import control_maker, controls
 from vflsec.measure.control_cache import SharedControls, hash_view
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
@@ -46,7 +45,7 @@ def test_a_second_cohort_makes_no_controls_and_finds_the_same(
         made.append(len(views))
         return real(attack, views, *rest)
 
-    monkeypatch.setattr(bench, "controls_for", counted)
+    monkeypatch.setattr(control_maker, "controls_for", counted)
     source = registry.datasets.create("breast_cancer").load(0)
     tasks = {s: make_task(source, s) for s in range(2)}
     attacks = [AttackSpec("norm", adversary=("passive",), known_rows=10)]
@@ -69,8 +68,8 @@ def test_controls_that_are_made_anew_are_the_same(monkeypatch: pytest.MonkeyPatc
         AttackSpec("embedding_inversion", adversary=("active",), aux_rows=60),
     ]
     found = []
-    for make in (bench.controls_for, controls.controls_for):
-        monkeypatch.setattr(bench, "controls_for", make)
+    for make in (control_maker.controls_for, controls.controls_for):
+        monkeypatch.setattr(control_maker, "controls_for", make)
         found.append(figures(run_cohort(cells("iso", range(2)), attacks, tasks, device="cpu")))
     assert found[0] == found[1]
     assert {m.status for of in found[0] for m in of if m.attack} == {"ok"}

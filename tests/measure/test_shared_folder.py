@@ -17,7 +17,7 @@ from test_shared import cells, figures
 from vflsec.core.guess import Guess
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.measure import attack as bench
+from vflsec.measure import control_maker
 from vflsec.measure.control_cache import SharedControls, SharedFolder
 from vflsec.measure.controls import Control, controls_for
 from vflsec.plugins import registry
@@ -165,7 +165,7 @@ def test_two_workers_make_every_control_once_and_find_the_figures_of_one(
         made.append(len(views))
         return real(attack, views, *rest)
 
-    monkeypatch.setattr(bench, "controls_for", counted)
+    monkeypatch.setattr(control_maker, "controls_for", counted)
     source = registry.datasets.create("breast_cancer").load(0)
     tasks = {s: make_task(source, s) for s in range(3)}
     attacks = [AttackSpec("norm", adversary=("passive",), known_rows=10)]

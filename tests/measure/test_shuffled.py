@@ -104,7 +104,7 @@ def outside(install: Install) -> Path:
 
 
 def controls(measure: Measure) -> dict[str, float]:
-    return {k: c["value"] for k, c in measure.controls.items()}
+    return {k: v for k, c in measure.controls.items() if (v := c["value"]) is not None}
 
 
 def test_a_better_learner_of_own_columns_stands_beside_itself(outside: Path) -> None:

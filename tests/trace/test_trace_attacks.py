@@ -16,8 +16,9 @@ from vflsec.cli.main import main
 from vflsec.core.source import Given
 from vflsec.engine.trace_attacks import infer, score, specs_for
 from vflsec.errors import ConfigError, Remediable, VflsecError, drop_remedy
-from vflsec.measure.attack import Bench, prepare
+from vflsec.measure.attack import Bench
 from vflsec.measure.guess_files import thaw
+from vflsec.measure.prepared import prepare
 from vflsec.plugins import registry
 from vflsec.report.exports import load_summary
 from vflsec.report.notebook import Audit

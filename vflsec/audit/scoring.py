@@ -26,7 +26,8 @@ from vflsec.audit.truth import (
 from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View
-from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.attack import Answer
+from vflsec.measure.prepared import Prepared
 from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TURNED, Measure, list_victims
 
 DIVERGED = "the training diverged: its numbers are not finite"

@@ -23,9 +23,11 @@ from vflsec.engine.integrity_scores import measure_success
 from vflsec.engine.membership_queries import Asking
 from vflsec.epsilon.measured_claims import add_untested, check_planned, measure_claims
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.measure.attack import Answer, Bench, Prepared, prepare
+from vflsec.measure.attack import Answer, Bench
 from vflsec.measure.control_cache import SharedControls
+from vflsec.measure.control_maker import ControlMaker
 from vflsec.measure.controls import Control, guess_randomised
+from vflsec.measure.prepared import Prepared, prepare
 from vflsec.plugins.loading import attempt_call, describe_error, find_place
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
@@ -72,10 +74,8 @@ def run_cohort(
     tell = _Progress(progress)
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     training = Training(cells, demands, tasks, pick_device(device), tell, asks_graphs(device))
-    bench = Bench(
-        training.alone, shared, cells[0].undefended, training.reassigned,
-        _choose_passing(cells),
-    )  # fmt: skip
+    controls = ControlMaker(training.alone, shared, cells[0].undefended, training.reassigned)
+    bench = Bench(controls, _choose_passing(cells))
     asking = {p.spec.key: Asking(training, p) for p in asked if p.attack.target == "membership"}
     keeper = keep and Keeper(keep, training, len(cells), [p.attack for p in asked])
     results = [CellResult(c.key, c, device=str(training.device)) for c in training.cells]
@@ -209,7 +209,7 @@ def attack_kept(
     demands = [Demand.of(p.spec, p.attack) for p in asked]
     with open_kept(cells, paths, demands, tasks, where) as training:
         results = [CellResult(c.key, c, device=str(where)) for c in training.cells]
-        bench = Bench(alone=training.alone, passing=_choose_passing(cells))
+        bench = Bench(ControlMaker(training.alone), _choose_passing(cells))
         for moment in training.run():
             for _ in _attack_all(bench, moment, asked, results, tell):
                 pass

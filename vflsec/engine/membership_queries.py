@@ -23,8 +23,9 @@ from vflsec.core.rng import derive, generator
 from vflsec.core.source import Given
 from vflsec.core.task import Task
 from vflsec.core.view import Known, References, Table, View
-from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.attack import Answer
 from vflsec.measure.controls import Control
+from vflsec.measure.prepared import Prepared
 from vflsec.specs import CellSpec, left_out
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.loop import predict

@@ -14,7 +14,7 @@ from vflsec.core import check
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.work import Tasks, default_backend, in_halves
 from vflsec.errors import ConfigError
-from vflsec.measure.attack import prepare
+from vflsec.measure.prepared import prepare
 from vflsec.plan.values import Group, Work
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.out_of_memory import out_of_memory

@@ -23,8 +23,9 @@ from vflsec.core.visibility import OPAQUE, looked_at
 from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_scores import score
 from vflsec.errors import ConfigError, drop_remedy
-from vflsec.measure.attack import Answer, Bench, Prepared, prepare
+from vflsec.measure.attack import Answer, Bench
 from vflsec.measure.guess_files import Planted, Source, freeze
+from vflsec.measure.prepared import Prepared, prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.trace.completeness import find_copies, make_ledger

@@ -29,8 +29,9 @@ from vflsec.core.quantity_questions import answer_question
 from vflsec.core.rng import generator
 from vflsec.core.view import Table, View, as_needs
 from vflsec.label import make_label
-from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.attack import Answer
 from vflsec.measure.guess_files import Planted
+from vflsec.measure.prepared import Prepared
 from vflsec.trace.manifest import Manifest
 
 NAME = "a leak planted over the recording"

@@ -32,8 +32,9 @@ from vflsec.engine.evaluate_store import judge
 from vflsec.engine.tune_advice import list_acting
 from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, make_label
-from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.attack import Answer
 from vflsec.measure.guess_files import Frozen, Source, thaw
+from vflsec.measure.prepared import Prepared
 from vflsec.plugins import registry
 from vflsec.report.notebook import Audit
 from vflsec.specs import CellFacts, CellResult, CellSpec, DefenseSpec, list_victims

@@ -23,8 +23,9 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.view import Facts, View
 from vflsec.errors import ConfigError, TraceError
 from vflsec.label import Classes, Quantity
-from vflsec.measure.attack import Answer, Prepared
+from vflsec.measure.attack import Answer
 from vflsec.measure.controls import Control
+from vflsec.measure.prepared import Prepared
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, LedgerRow
 from vflsec.trace.limits import Limits, list_files, read_bytes

@@ -24,7 +24,7 @@ from vflsec.core.view import Need, View, as_needs
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.errors import ThreatModelError
-from vflsec.measure.attack import can_be_kept
+from vflsec.measure.prepared import can_be_kept
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.testing.filled import assert_filled
