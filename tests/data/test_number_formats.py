@@ -203,6 +203,24 @@ def test_codes_among_numbers_are_a_category(tmp_path: Path) -> None:
     assert "such as 'V10', that are no numbers" in source.facts.notes[0]
 
 
+@pytest.mark.parametrize("written", [["n.a."], ["n.a.", "none"], ["V57"], ["V57", "E11"]])
+def test_what_may_mean_no_value_among_few_numbers_can_be_left_empty(
+    written: list[str], tmp_path: Path
+) -> None:
+    """Only where a column had more than 20 different numbers the setting was named."""
+    texts = [f"{i % 9}" if i % 40 else written[i // 40 % len(written)] for i in range(N)]
+    path = table(tmp_path / "t.csv", texts)
+    (note,) = load(path).facts.notes
+    with pytest.raises(DataError) as caught:
+        load(path, numeric=["x"])
+    code = any(c.isdigit() for c in written[0])
+    for said in (note, str(caught.value)):
+        assert [f"--missing x={text}" in said for text in written] == [not code] * len(written)
+    found = load(path, missing={"x": written}).parties["b"]
+    assert found.categories[0] is None
+    assert np.isnan(found.values).sum() == sum(text in written for text in texts)
+
+
 def test_points_beside_whole_numbers_are_asked(tmp_path: Path) -> None:
     """Thousands of a table with German marks and no cents: 512 beside 1.234."""
     texts = [f"{512 + 57 * i:,}".replace(",", ".") for i in range(N)]

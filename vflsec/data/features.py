@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from vflsec.data.classes import in_order
-from vflsec.data.number_formats import NumberFormat, read_number
+from vflsec.data.number_formats import NumberFormat, may_be_placeholders, read_number
 from vflsec.data.odd_values import describe_odd_values, write_missing
 from vflsec.data.read_table import AGGREGATE, Frame, Numbers, as_texts, read_dates
 from vflsec.errors import format_list, write_drop, write_setting
@@ -176,23 +176,33 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
     wrong = array[int(bad[0])].as_py()
     if declared:
         comma, unsure = read_number(wrong, ",") is not None, _describe_unsure(name, found)
+        empty = "" if unsure else _write_empty(name, array, bad)
         raise frame.refuse(
             f"column {name!r}", "hold numbers (it is declared numeric)",
             f"{wrong!r} in {frame.row(int(bad[0]))}", "Correct it, or declare it categorical."
             + (f" For a decimal comma add {write_setting('decimal', ',')}." if comma else "")
-            + (f" It holds {unsure}." if unsure and not comma else ""),
+            + (f" It holds {unsure}." if unsure and not comma else "")
+            + (f" If it means no value, say {empty}." if empty and not comma else ""),
         )  # fmt: skip
     if why:
         doubt = f"dates of which {why}; write YYYY-MM-DD to have numbers"
     elif len(bad) < 0.1 * (frame.rows - array.null_count):
         shown = f"{len(bad)} values, such as {wrong!r}"
-        doubt = (
-            f"{shown}, that are no numbers; if these are codes, declare it categorical; else "
-            "correct them and declare it numeric"
-        )
+        empty = _write_empty(name, array, bad)
+        doubt = f"{shown}, that are no numbers; if these are codes, declare it categorical; " + (
+            f"if they mean no value, say {empty}" if empty else
+            "else correct them and declare it numeric"
+        )  # fmt: skip
     else:
         doubt = ""
     return _Column("category", found, doubt)
+
+
+def _write_empty(name: str, array: pa.Array, bad: NDArray[np.int64]) -> str:
+    """The setting that leaves the texts in the rows `bad` empty; '' for many, or for codes."""
+    texts = pc.unique(as_texts(array.take(pa.array(bad)))).to_pylist()
+    short = len(texts) <= _LISTED and max(map(len, texts)) <= _LONGEST
+    return write_missing(name, texts) if short and may_be_placeholders(texts) else ""
 
 
 def _count_ids(found: NDArray[np.float64]) -> int:

@@ -197,7 +197,12 @@ def _look_written(texts: Sequence[str]) -> bool:
 def _find_few(wrong: Sequence[str], texts: int) -> Sequence[str]:
     """The texts that are no numbers if all others of a column are; V57 and 12a are codes."""
     few = texts > _FEW and len(wrong) <= (1 - _ENOUGH) * texts
-    return () if not few or any(map(_CODE.search, wrong)) else wrong
+    return wrong if few and may_be_placeholders(wrong) else ()
+
+
+def may_be_placeholders(texts: Sequence[str]) -> bool:
+    """Whether texts among numbers may mean that there is no value; codes such as V57 do not."""
+    return not any(map(_CODE.search, texts))
 
 
 def _read_plain(spelled: Sequence[str], decimal: str) -> list[float | None]:
