@@ -102,7 +102,9 @@ def test_what_cannot_be_measured_is_said() -> None:
     few = source("random", keep=(1500 - LEAST + 1) / 1500)
     mine, theirs = find_alignment(few)
     assert mine.columns is None
-    assert "Too few rows" in mine.says
+    assert f"only {LEAST - 1} rows are unmatched ({LEAST} needed)" in mine.says
+    tiny = find_alignment(source("random", keep=(LEAST - 1) / 1500))[0]
+    assert f"only {LEAST - 1} rows are shared ({LEAST} needed)" in tiny.says
     whole = source("random", keep=1.0)
     mine, theirs = find_alignment(whole)
     assert "1500 of 1500" in mine.says

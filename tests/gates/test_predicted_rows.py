@@ -42,4 +42,5 @@ def test_columns_of_predicted_rows_are_not_passed_over(
     assert columns["verdict"] == verdict, columns
     said = "iso changes embedding messages of training, not of"
     assert (said in columns["reason"]) is bool(phase)
+    assert "recorded" not in columns["reason"], "nothing was: it was trained here"
     assert said not in labels["reason"], "the active party gets embeddings, not gradients"

@@ -51,10 +51,10 @@ def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
     assert "its baseline, which names 2 (labels of bank, by norm" in first
     summary = Summary(points=(point(235.0), mean_of(point(235.0))))
     (lines,) = (a.lines for a in build_answer(summary)["toy"] if a.question == WHO)
-    assert lines[-1] == "Worst class: 1, 76 of 1,000."
+    assert lines[-1] == "Most exposed are people of class '1': 76 more of 1,000."
     named = replace(summary, parties={"toy": DatasetFacts(class_names=("kept", "lost"))})
     (lines,) = (a.lines for a in build_answer(named)["toy"] if a.question == WHO)
-    assert "lost, 76" in lines[-1]
+    assert "'lost': 76" in lines[-1]
     assert said(point(12.0)) == []
 
 

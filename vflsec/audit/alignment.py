@@ -144,7 +144,8 @@ def _says(found: Matched, source: Source) -> str:
         what = "significant" if tells else "not significant"
         text += f" From own columns: AUC {found.columns}, permuted {found.control}, {what}."
     elif min(common, n - common) < LEAST:
-        text += f" Too few rows to measure own columns ({LEAST} needed)."
+        few = f"{common} rows are shared" if common < LEAST else f"{n - common} rows are unmatched"
+        text += f" Own columns cannot be asked who is there: only {few} ({LEAST} needed)."
     if found.label is not None and not found.label.low <= 0.5 <= found.label.high:
         more = source.class_names[1 if found.label.auc > 0.5 else 0]
         text += f" Shared rows are more often {more!r}: AUC {found.label}."

@@ -115,15 +115,18 @@ def _with_gaps(
         for who, clauses in r.facts.gaps.items():
             for clause in clauses:
                 found.setdefault((at, who), {}).setdefault(clause, set()).add(r.spec.seed)
-    return [replace(p, gap=_gap(p, found)) for p in points] if found else points
+    what = "what {} receives" if record.scenario_toml else "what was recorded of {}"
+    return [replace(p, gap=_gap(p, found, what)) for p in points] if found else points
 
 
-def _gap(point: Point, found: Mapping[tuple[Training, str], Mapping[str, set[int]]]) -> str:
-    """Why what was recorded of its adversary carries no pass, or ''."""
+def _gap(
+    point: Point, found: Mapping[tuple[Training, str], Mapping[str, set[int]]], what: str
+) -> str:
+    """Why what its adversary receives, or was recorded to, carries no pass; or ''."""
     at = point.training
     of = {c: s for p in point.adversary.split("+") for c, s in found.get((at, p), {}).items()}
     clauses = [f"{c} (seed {', '.join(map(str, sorted(s)))})" for c, s in of.items()]
-    start = f"what was recorded of {point.adversary} carries no pass: "
+    start = f"{what.format(point.adversary)} carries no pass: "
     return start + "; ".join(clauses) if clauses else ""
 
 

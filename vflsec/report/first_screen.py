@@ -241,7 +241,8 @@ def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
         names = facts.class_names if p.target == "label" and not facts.labels else ()
         k = of.worst.label
         name = clean(names[k]) if k < len(names) else k
-        yield f"Worst class: {name}, {_many(of.worst.share - of.worst.own)} of 1,000."
+        more = _many(of.worst.share - of.worst.own)
+        yield f"Most exposed are people of class '{name}': {more} more of 1,000."
 
 
 def _many(share: float) -> str:
