@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from generated import expose, make_point, make_summary
 
-from vflsec.audit.evaluation import DatasetFacts
+from vflsec.audit.evaluation import DatasetFacts, PointCost
 from vflsec.audit.gate import Gate
 from vflsec.audit.point import Training
-from vflsec.report.summary import Summary
+from vflsec.report.summary import Cost, Summary
+from vflsec.specs import LedgerRow
 
 NONE, ISO = Training("loans", "splitnn", "none"), Training("loans", "splitnn", "iso", 5.0)
 OFF = replace(ISO, strength=0.0)
@@ -85,7 +86,10 @@ def has_several_parties() -> Summary:
 def has_trees() -> Summary:
     at = Training("loans", "secureboost", "none")
     points = [make_point(at, "leaf_labels", "label", 0.25)]
-    return make_summary(points, [LIMIT])
+    ways = (("partition", "bank", "shop"), ("histogram", "shop", "bank"))
+    sent = tuple(LedgerRow("train", kind, "", *ends, 1, 1, 1, 1) for kind, *ends in ways)
+    cost = Cost(points=(PointCost(**at.as_dict(), role="audit", traffic=sent),))
+    return make_summary(points, [LIMIT], cost=cost)
 
 
 def is_a_trace() -> Summary:

@@ -15,6 +15,7 @@ from vflsec.report import tree
 from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import FAMILIES, OTHERS, group_members, list_read
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
+from vflsec.report.verdicts import format_count
 from vflsec.specs import WHICHEVER, LedgerRow
 
 
@@ -217,11 +218,17 @@ def find_uncovered(summary: Summary) -> list[str]:
     return [found[0] for of in every if (found := [n for n in of if n in readable])]
 
 
-def count_untested(summary: Summary) -> tuple[int, int, int, int]:
-    """How many families were not tested, of how many, and how many kinds of messages likewise."""
+def list_untested(summary: Summary) -> list[str]:
+    """How many families were not tested, how many of them read nothing that was sent, and how many
+    kinds of messages were not tested, if any.
+    """
     every, sent = list_families(summary), list_messages(summary)
     left = sum(f.state is not State.TESTED for f in every)
-    return left, len(every), sum(m.state is not State.TESTED for m in sent), len(sent)
+    unsent = sum(f.state is State.NOT_SENT for f in every) if sent else 0  # else it is not known
+    unread = sum(m.state is not State.TESTED for m in sent)
+    of = f" ({unsent} read messages that were not sent)" if unsent else ""
+    messages = [f"{unread} of {format_count(len(sent), 'kind')} of messages"] if unread else []
+    return [f"{left} of {len(every)} attack families{of}", *messages]
 
 
 def list_gaps(summary: Summary) -> list[str]:

@@ -20,7 +20,7 @@ from vflsec.audit.strength_grid import GridRow
 from vflsec.data.features import is_nearly_unique
 from vflsec.data.table_facts import ColumnFacts, UserTable, UserTables
 from vflsec.errors import join_some
-from vflsec.report.coverage import NOT_SAFE, count_untested, find_unasked, list_families
+from vflsec.report.coverage import NOT_SAFE, find_unasked, list_families, list_untested
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
@@ -251,9 +251,7 @@ def _many(share: float) -> str:
 
 def _untested(summary: Summary) -> str:
     """How many families, messages and questions no attack tested."""
-    left, every, unread, sent = count_untested(summary)
-    said = [f"{left} of {every} attack families"]
-    said += [f"{unread} of {format_count(sent, 'kind')} of messages"] if unread else []
+    said = list_untested(summary)
     if more := len(find_unasked(summary)):
         said.append(f"{format_count(more, 'further question')} (coalitions, classes, columns)")
     return f"{', '.join(said)}. {NOT_SAFE}"

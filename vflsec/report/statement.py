@@ -12,14 +12,7 @@ from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
 from vflsec.report import tree
-from vflsec.report.coverage import (
-    NO_PROOF,
-    NOT_SAFE,
-    OUTSIDE,
-    State,
-    count_untested,
-    list_families,
-)
+from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
@@ -203,14 +196,7 @@ def build_conditions(summary: Summary) -> Section:
 
 def build_left(summary: Summary) -> Section:
     """What was not tested."""
-    left, every, unread, sent = count_untested(summary)
-    unsent = sum(f.state is State.NOT_SENT for f in list_families(summary))
-    of = f" ({unsent} read messages that were not sent)" if unsent else ""
-    text = (
-        f"{left} of {every} published families of attacks{of}, {unread} of "
-        f"{format_count(sent, 'kind')} of messages (Appendix G); "
-        f"{'; '.join(OUTSIDE)}. {NOT_SAFE}"
-    )
+    text = f"{', '.join(list_untested(summary))} (Appendix G); {'; '.join(OUTSIDE)}. {NOT_SAFE}"
     return Section("What was not tested", (Paragraph(text),), key="left")
 
 
