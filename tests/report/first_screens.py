@@ -87,7 +87,7 @@ def has_trees() -> Summary:
     at = Training("loans", "secureboost", "none")
     points = [make_point(at, "leaf_labels", "label", 0.25)]
     ways = (("partition", "bank", "shop"), ("histogram", "shop", "bank"))
-    sent = tuple(LedgerRow("train", kind, "", *ends, 1, 1, 1, 1) for kind, *ends in ways)
+    sent = tuple(LedgerRow("train", kind, "", one, other, 1, 1, 1, 1) for kind, one, other in ways)
     cost = Cost(points=(PointCost(**at.as_dict(), role="audit", traffic=sent),))
     return make_summary(points, [LIMIT], cost=cost)
 

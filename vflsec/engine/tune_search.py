@@ -335,10 +335,10 @@ class _Search:
             raise check.fail("tune: low", rule, low)
         return largest
 
-    def _plan(self, defense: str = "", **how: bool) -> Plan:
+    def _plan(self, defense: str = "", *, try_out: bool = True) -> Plan:
         """What one seed of the scenario takes with another defense, or with none."""
         sets = [f"defense=[{defense}]", "gate=[]", "audit.seeds=[0]"]
-        return make_plan(load_scenario(self.loaded, sets, components=False), **how)
+        return make_plan(load_scenario(self.loaded, sets, components=False), try_out=try_out)
 
     def run(self, strengths: Sequence[float]) -> None:
         """Try further strengths; what was tried before is not done again."""
