@@ -192,12 +192,16 @@ def find_largest_area(fits: Sequence[Regression], y: Tensor) -> Tensor:
 
 def areas(scores: Tensor, y: Tensor) -> Tensor:
     """Areas under the ROC curves (k,) of scores (q, k) for answers of 0 and 1 (q, k)."""
-    across = scores.T.contiguous()
-    ordered = across.sort(dim=1).values
-    below, upto = (torch.searchsorted(ordered, across, right=r) for r in (False, True))
-    rank = (below + upto + 1).double().T / 2
+    ordered, order = scores.T.contiguous().sort(dim=1)
+    q, differs = len(y), ordered[:, 1:] != ordered[:, :-1]
+    place = torch.arange(q, device=y.device)
+    begins, ends = (torch.nn.functional.pad(differs, at, value=True) for at in ((1, 0), (0, 1)))
+    first = place.where(begins, 0).cummax(1).values  # of equal scores
+    last = place.where(ends, q).flip(1).cummin(1).values.flip(1)
+    rank = (first + last + 2).double() / 2
     yes = y.sum(0)
-    return ((rank * y).sum(0) - yes * (yes + 1) / 2) / (yes * (len(y) - yes))
+    mine = (rank * y.T.gather(1, order)).sum(1)
+    return (mine - yes * (yes + 1) / 2) / (yes * (q - yes))
 
 
 def in_words(column: str, ask: str, category: int) -> str:

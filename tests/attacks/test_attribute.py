@@ -13,6 +13,7 @@ from cohorts import cohort
 from sampled import sampled
 from sklearn.metrics import roc_auc_score
 
+from vflsec.attacks.attribute import areas
 from vflsec.core.attack import describe_scoring
 from vflsec.core.guess import Guess
 from vflsec.core.view import Schema, View
@@ -436,3 +437,13 @@ def test_images_are_declined_and_no_failure(name: str) -> None:
     images = {**view.schema, view.victims[0]: Schema((), (), (1, 2, 2))}
     why = registry.attacks.create(name, {}).declines(replace(view, schema=images))
     assert why == f"{name} needs a table; {view.victims[0]} has images."
+
+
+@pytest.mark.parametrize("decimals", [9, 1, 0])  # of these many scores are equal
+def test_areas_are_shares_of_pairs_in_the_right_order(decimals: int) -> None:
+    g = torch.Generator().manual_seed(decimals)
+    scores = torch.randn(30, 8, generator=g, dtype=torch.float64).round(decimals=decimals)
+    y = (torch.rand(30, 8, generator=g) < 0.4).double()
+    for area, s, of in zip(areas(scores, y), scores.T, y.T, strict=True):
+        gap = s[of == 1].unsqueeze(1) - s[of == 0]
+        assert float(area) == pytest.approx(float((gap.sign() / 2 + 0.5).mean()), abs=1e-14)

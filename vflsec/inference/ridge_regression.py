@@ -254,7 +254,7 @@ def _line(x: Tensor, y: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     centred = x - middle
     size = centred.square().sum(0).clamp_min(1e-24)
     both = centred.T @ (y - mean)  # (p, d)
-    at = (both.abs() / size.sqrt().unsqueeze(1)).argmax(0)
+    at = both.abs().div_(size.sqrt().unsqueeze(1)).max(0).indices  # argmax takes twice as long
     slope = both.gather(0, at.unsqueeze(0)) / size[at]
     return at, lambda told: (told - middle[at]) * slope + mean
 
