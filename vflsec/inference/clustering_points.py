@@ -112,8 +112,8 @@ def k_means(
     middle = x.mean(0)
     x, centres = x - middle, centres - middle
     own = x.square().sum(1)  # (n,)
-    member = torch.full((len(centres), len(x)), -1, dtype=torch.int64, device=x.device)
-    names = torch.arange(k, device=x.device).unsqueeze(1)
+    member = torch.full((len(centres), len(x)), -1, dtype=torch.int16, device=x.device)
+    names = torch.arange(k, dtype=torch.int16, device=x.device).unsqueeze(1)
     moving = torch.arange(len(centres), device=x.device)
     for _ in range(steps):
         new = _nearest(_away(x, centres[moving]))  # (moving, n)
@@ -133,16 +133,19 @@ def k_means(
 
 def _away(x: Tensor, centres: Tensor) -> Tensor:
     """Squared distances of points (n, d) to centres (s, k, d), less the points' own squares."""
-    return centres.square().sum(2).unsqueeze(2) - 2 * centres @ x.T  # (s, k, n)
+    both = 2 * centres @ x.T  # (s, k, n)
+    return torch.sub(centres.square().sum(2).unsqueeze(2), both, out=both)
 
 
 def _nearest(away: Tensor) -> Tensor:
-    """The first smallest of the k in (s, k, n); a plain argmin across strides takes far longer."""
-    least, which = away[:, 0], torch.zeros_like(away[:, 0], dtype=torch.int64)
+    """The first smallest of the k in (s, k, n), int16; a plain argmin across strides takes far
+    longer, and so do wide integers.
+    """
+    least, which = away[:, 0], torch.zeros_like(away[:, 0], dtype=torch.int16)
     for c in range(1, away.shape[1]):
-        closer = away[:, c] < least
-        least = torch.where(closer, away[:, c], least)
-        which.masked_fill_(closer, c)
+        which.masked_fill_(away[:, c] < least, c)
+        if c + 1 < away.shape[1]:
+            least = torch.where(which == c, away[:, c], least)
     return which
 
 
