@@ -108,8 +108,8 @@ class EmbeddingInversion(Attack):
         def entries(k: int, form: str, rows: Tensor) -> Tensor:
             return read(k)[form].of_rows(rows).flatten(1)
 
-        def beside(k: int, form: str, rows: Tensor) -> Tensor:
-            return torch.cat([entries(k, form, rows), views[k].own(rows)], dim=1)
+        def beside(k: int, form: str, rows: Tensor, own: Tensor) -> Tensor:
+            return torch.cat([entries(k, form, rows), own], dim=1)
 
         def picked(k: int, form: str, rows: Tensor, at: Tensor) -> Tensor:
             return entries(k, form, rows)[:, at]
@@ -123,7 +123,7 @@ class EmbeddingInversion(Attack):
             tried = []
             for form in read(k):
                 of = "" if form == times[0] else f", {form}"
-                both, asked = beside(k, form, aux), partial(beside, k, form, target)
+                both, asked = beside(k, form, aux, own), partial(beside, k, form, target, rest)
                 told = fit_ridges(f"linear{of}", both, columns, asked)
                 tried.append((max(f.cv for f in told), (f"network{of}", both, asked)))
                 mine += told if "linear" in self.variants else []

@@ -57,7 +57,7 @@ class Schema:
 
         A categorical column with more than `most` codes is folded to `most` by its code.
         """
-        if not self.cardinalities:
+        if not self.categorical:
             return x.flatten(1)
         parts = [x[:, list(self.numeric)]] if self.numeric else []
         for i in self.categorical:

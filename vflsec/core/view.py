@@ -528,7 +528,7 @@ class View:
         columns = self.design(rows)
         if self.labels is None:
             return columns
-        told = _as_numbers(self.labels, self.facts.classes)[rows.to(self.labels.device)]
+        told = _as_numbers(self.labels[rows.to(self.labels.device)], self.facts.classes)
         return torch.cat([columns, told.to(columns)], dim=1)
 
     def until(self, epoch: int) -> View:
