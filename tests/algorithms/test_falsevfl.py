@@ -372,6 +372,7 @@ def test_attacks_that_replay_a_model_say_why_they_cannot() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_tuned_encoders_leak_like_those_of_split_training() -> None:
     """Less under noise on gradients and under randomised labels."""
     plain, before = attacked(ON_LABELS, tune_encoders=True), attacked(ON_LABELS)

@@ -80,6 +80,7 @@ def test_intervals_of_many_pairs_hold_together() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_null_of_many_pairs_none_is_telling_by_chance() -> None:
     """Each at 95 % by itself, 10 of these 30 audits said that one tells."""
     said = 0

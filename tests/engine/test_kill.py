@@ -35,6 +35,7 @@ def found(out: Path) -> pd.DataFrame:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_twenty_killed_runs_resume_to_the_same_results(tmp_path: Path, root: Path) -> None:
     scenario = tmp_path / "scenario.toml"
     scenario.write_text(SCENARIO, encoding="utf-8")

@@ -329,6 +329,7 @@ def test_kill_nine_loses_nothing_that_was_finished(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_workers_share_the_work_and_their_death_is_survived(tmp_path: Path) -> None:
     out, log = tmp_path / "out", tmp_path / "log"
     process = start(out, log, wait=0.3, jobs=2)

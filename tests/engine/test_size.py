@@ -84,6 +84,7 @@ def test_what_dask_sets_for_a_worker_is_no_users_choice(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_memory_and_files_are_bounded(root: Path) -> None:
     """Five times the trainings, in cohorts of ten: the largest resident set stays what it is."""
     found = []

@@ -41,6 +41,7 @@ def pytest_in(folder: Path, *args: str, fake: bool = True) -> subprocess.Complet
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     text = gate(max=0.1) + gate(max=0.306, attack="norm", strength=0, name="tight")
     (tmp_path / "case.toml").write_text(SCENARIO + text)
@@ -104,6 +105,7 @@ def test_every_mark_is_judged_and_each_names_one_scenario(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("out", [[], ["--vflsec-out", "kept"]], ids=["temporary", "kept"])
 def test_workers_share_one_audit(out: list[str], tmp_path: Path) -> None:
     """Two workers of xdist: every verdict is judged once, every training is trained once."""

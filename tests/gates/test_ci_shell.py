@@ -127,6 +127,7 @@ def test_the_step_of_the_action(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_step_judges_the_folder_that_it_audited(
     root: Path, tmp_path: Path, runner: dict[str, str]
 ) -> None:
@@ -144,6 +145,7 @@ def test_the_step_judges_the_folder_that_it_audited(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_step_judges_a_rise_against_a_baseline(
     root: Path, tmp_path: Path, runner: dict[str, str]
 ) -> None:

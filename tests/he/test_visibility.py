@@ -274,6 +274,7 @@ def figures(out: Path) -> pd.Series:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_without_flooding_a_real_audit_has_the_figures_of_the_emulated_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +292,7 @@ def test_without_flooding_a_real_audit_has_the_figures_of_the_emulated_one(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_real_audit_by_the_command_line_is_one_draw_of_the_flooding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
