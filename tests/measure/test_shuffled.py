@@ -22,7 +22,7 @@ from vflsec.testing import small_task
 SEEDS = range(4)
 
 ATTACK = '''
-"""{doc}.
+"""From elsewhere.
 
 Source: nobody, 2026.
 """
@@ -42,7 +42,7 @@ class Outside(Attack):
     needs = frozenset({{"gradient:mean", "known_rows"}})
 
     def infer(self, view, rng):
-        known, rows = view.require_known(), view.target_rows
+        known, rows = view.require_known(), view.targets["train"]
         {body}
         return Guess("label", rows, scores)
 '''
@@ -68,6 +68,16 @@ READ = """
 """
 """The direction of gradients that the known rows show."""
 
+REFUSE = READ.replace(
+    "scores = x @ way",
+    """
+        said = seen @ way
+        if said[known.labels == 1].min() < said[known.labels == 0].max():
+            raise RuntimeError("known rows contradict each other")
+        scores = x @ way""",
+)
+"""The same, but fails where the known rows are not of one mind."""
+
 
 def spirals(seed: int, n: int = 400) -> Task:
     """Labels that the passive party's columns give away to who follows two spirals, and only so."""
@@ -80,39 +90,43 @@ def spirals(seed: int, n: int = 400) -> Task:
     return replace(task, x={**task.x, "passive1": x}, y=y)
 
 
-def attacked(*names: str, known_rows: int = 12) -> dict[str, list[Measure]]:
-    """The AUC on training rows of each seed, by attack."""
+def attacked(*names: str, metric: str = "auc") -> dict[str, list[Measure]]:
+    """Its figures on training rows of each seed, by attack; what has none has no metric."""
     tasks = {s: spirals(s) for s in SEEDS}
     params = {"epochs": 2, "cut": 4}
     cells = [CellSpec({"name": "spirals"}, "splitnn", params, seed=s) for s in SEEDS]
-    attacks = [AttackSpec(n, adversary=("passive1",), known_rows=known_rows) for n in names]
+    attacks = [AttackSpec(n, adversary=("passive1",), known_rows=12) for n in names]
     found: dict[str, list[Measure]] = {n: [] for n in names}
     for result in run_cohort(cells, attacks, tasks, device="cpu"):
         for m in result.measures:
-            if m.attack and m.metric == "auc" and m.split == "train":
+            if m.attack and m.metric == metric and m.split in ("train", ""):
                 found[m.attack].append(m)
+    assert {len(of) for of in found.values()} == {len(SEEDS)}
     return found
+
+
+BODIES = {"spread_labels": SPREAD, "read_gradients": READ, "refuses": REFUSE, "silent": SPREAD}
 
 
 @pytest.fixture
 def outside(install: Install) -> Path:
-    return install(
-        {"vflsec.attacks": {"spread_labels": "spread_labels", "read_gradients": "read_gradients"}},
-        spread_labels=ATTACK.format(doc="Spread", name="spread_labels", body=SPREAD.strip()),
-        read_gradients=ATTACK.format(doc="Read", name="read_gradients", body=READ.strip()),
-    )
+    modules = {k: ATTACK.format(name=k, body=body.strip()) for k, body in BODIES.items()}
+    modules["silent"] = modules["silent"].replace('"gradient:mean", ', "")
+    return install({"vflsec.attacks": {k: k for k in BODIES}}, **modules)
 
 
 def controls(measure: Measure) -> dict[str, float]:
     return {k: v for k, c in measure.controls.items() if (v := c["value"]) is not None}
 
 
-def test_a_better_learner_of_own_columns_stands_beside_itself(outside: Path) -> None:
-    for m in attacked("spread_labels")["spread_labels"]:
+@pytest.mark.parametrize("name", ["spread_labels", "silent"])
+def test_a_better_learner_of_own_columns_stands_beside_itself(outside: Path, name: str) -> None:
+    """Whether it needs messages that it does not read, or none."""
+    for m in attacked(name)[name]:
         others = controls(m)
         alike = others.pop("shuffled")
         assert m.value is not None
-        assert m.value > max(others.values()) + 0.1  # alone, they would accuse
+        assert m.value > max(others.values()) + 0.05  # alone, they would accuse
         assert alike == m.value
 
 
@@ -123,29 +137,50 @@ def test_what_messages_add_is_not_in_the_control(outside: Path) -> None:
         assert 0.35 < controls(m)["shuffled"] < 0.65
 
 
+def test_an_attack_that_fails_as_its_own_control_has_no_figure(outside: Path) -> None:
+    """It would accuse where it learns from own columns."""
+    measures = attacked("refuses", metric="")["refuses"]
+    assert {m.status for m in measures} == {"error"}
+    assert {("shuffled" in m.reason, "contradict" in m.reason) for m in measures} == {(True, True)}
+
+
 def test_our_own_attacks_have_no_such_control() -> None:
     assert all("shuffled" not in m.controls for m in attacked("direction")["direction"])
 
 
-@given(st.integers(0, 1000), st.integers(1, 12), st.integers(0, 6))
+@given(st.integers(0, 1000), st.integers(0, 8), st.integers(1, 8), st.integers(0, 3))
 def test_messages_keep_their_batch_and_rows_trade_all_that_they_have(
-    seed: int, both: int, first_only: int
+    seed: int, never: int, came: int, others: int
 ) -> None:
-    g, n = generator(seed, "tables"), both + first_only
-    ids = torch.randperm(3 * n, generator=g)[:n]  # those of the first table; some in both
-    twice = torch.cat([ids, ids])
-    first = Table(twice.double(), twice, torch.arange(2 * n) // n, torch.arange(2 * n) // 3)
-    second = Table(ids[:both].sort().values.double(), ids[:both].sort().values,
-                   torch.zeros(both), torch.zeros(both))  # fmt: skip
+    g, n = generator(seed, "tables"), never + came + others
+    ids = torch.randperm(3 * n, generator=g)[:n]
+    group, rest = ids[: never + came], ids[never + came :]
+    once = ids[never:]
+    twice = torch.cat([once, once])
+    k = len(once)
+    first = Table(twice.double(), twice, torch.arange(2 * k) // k, torch.arange(2 * k) // 3)
+    some = once[: (k + 1) // 2].sort().values
+    second = Table(some.double(), some, torch.zeros(len(some)), torch.zeros(len(some)))
     batch = Table(torch.ones(2), torch.tensor([-1, -1]), torch.zeros(2), torch.zeros(2))
-    tables = {("received", k, "all", "p"): t for k, t in zip("abc", (first, second, batch))}
-    dealt = deal_out(tables, generator(seed, "deal"))
-    a, b, c = (dealt["received", k, "all", "p"] for k in "abc")
+    tables = {("received", c, "all", "p"): t for c, t in zip("abc", (first, second, batch))}
+    dealt = deal_out(tables, [group], generator(seed, "deal"))
+    a, b, c = (dealt["received", kind, "all", "p"] for kind in "abc")
     assert len(c) == 0  # of no row
-    came = dict(zip(a.rows.tolist(), a.tensor.tolist(), strict=True))
-    assert sorted(came) == sorted(ids.tolist()) == sorted(came.values())
     assert torch.equal(a.step, first.step)
     assert torch.equal(a.tensor, first.tensor)
-    assert torch.equal(a.rows[:n], a.rows[n:])  # in every epoch of the same row
-    assert torch.equal(b.rows, second.rows)  # as ascending as before
-    assert [came[r] for r in b.rows.tolist()] == b.tensor.tolist()  # and in every table
+    assert torch.equal(a.rows[:k], a.rows[k:])  # in every epoch of the same row
+    told = dict(zip(a.tensor.tolist(), a.rows.tolist(), strict=True))
+    assert len({*told.values()}) == k
+    for x, row in told.items():  # within its group, to those of whom nothing came, too
+        assert row in (group if int(x) in group else rest).tolist()
+    assert [told[x] for x in b.tensor.tolist()] == b.rows.tolist()  # and in every table
+    assert bool((b.rows.diff() > 0).all())  # as ascending as before
+
+
+def test_that_nothing_came_of_a_row_is_dealt_out_too() -> None:
+    """An attack that reads the absence finds none of it in its control."""
+    ids, g = torch.arange(200), generator(0, "deal")
+    table = Table(torch.ones(100, 1), ids[:100], torch.zeros(100), torch.zeros(100))
+    tables = {("received", "gradient", "mean", "p"): table}
+    (dealt,) = deal_out(tables, [ids], g).values()
+    assert 30 < int((dealt.rows < 100).sum()) < 70

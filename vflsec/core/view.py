@@ -227,27 +227,29 @@ Tables = Mapping[tuple[str, str, str, str], Table]
 """Recorded messages by way (sent or received), kind, form and sender or receiver."""
 
 
-def deal_out(tables: Tables, rng: torch.Generator) -> Tables:
-    """The messages of each row given to another one, in all tables to the same.
+def deal_out(tables: Tables, groups: Sequence[Tensor], rng: torch.Generator) -> Tables:
+    """All that came of a row given to another one of its group, that nothing came among it.
 
-    Rows trade with those that are in the same tables. Every message keeps its batch and its place
-    in it; messages that are of no row are left out.
+    Every message keeps its batch and its place in it; messages that are of no row are left out.
+
+    Args:
+        tables: to deal out.
+        groups: sample ids (n,) that trade with each other, each id in one group; rows in none
+            trade with each other, too.
+        rng: where the order comes from.
     """
     of_rows = {key: table.of_samples() for key, table in tables.items()}
-    rows = [table.rows for table in of_rows.values()]
-    if not rows:
+    if not of_rows:
         return of_rows
-    ids = torch.cat(rows).unique()
-    places = [torch.searchsorted(ids, of) for of in rows]
-    there = torch.zeros(len(rows), len(ids), dtype=torch.bool, device=ids.device)
-    for row, place in zip(there, places, strict=True):
-        row[place] = True
-    alike = there.unique(dim=1, return_inverse=True)[1]
-    drawn = torch.randperm(len(ids), generator=rng).to(ids.device)
-    given = torch.empty_like(ids)
-    given[torch.argsort(alike, stable=True)] = ids[drawn[torch.argsort(alike[drawn], stable=True)]]
+    came, grouped = torch.cat([table.rows for table in of_rows.values()]).unique(), [*groups]
+    grouped += [came[~torch.isin(came, torch.cat([came[:0], *groups]))]]
+    ids = torch.cat(grouped)
+    given = torch.cat([g[torch.randperm(len(g), generator=rng).to(g.device)] for g in grouped])
+    order = torch.argsort(ids)
+    ids, given = ids[order], given[order]
     out = {}
-    for (key, table), place in zip(of_rows.items(), places, strict=True):
+    for key, table in of_rows.items():
+        place = torch.searchsorted(ids, table.rows)
         dealt = replace(table, rows=given[place])
         ascending = len(place) > 1 and bool((place.diff() > 0).all())
         out[key] = dealt.take(torch.argsort(dealt.rows)) if ascending else dealt

@@ -70,7 +70,7 @@ class ControlMaker:
         """The controls of one attack in replica `r`; the others' are computed along.
 
         Raises:
-            ConfigError: the attack takes too long as a control.
+            ConfigError: the attack takes too long as a control, or fails as one that it must have.
             ThreatModelError: it needs a control training, which there is not here.
         """
         grants = _list_grants(of)
@@ -95,9 +95,9 @@ class ControlMaker:
         out: list[list[Control]] = [[] for _ in views]
         fit = [k for k, v in enumerate(views) if not of.attack.declines(v)]
         given = [views[k] for k in fit], [rngs[k] for k in fit]
-        found = self._attempt(of, key, partial(guess_untrained, of.attack, *given), len(fit))
+        found, _ = self._attempt(of, key, partial(guess_untrained, of.attack, *given), len(fit))
         for k, made in zip(fit, found or (), strict=False):
-            out[k] = _drop_misfits(made, of)
+            out[k] = [c for c in made if not explain_misfit(c.guess, of)]
         return out
 
     def _on_another_task(self, of: Prepared, views: Views, rngs: Rngs, seeds: Seeds
@@ -111,26 +111,29 @@ class ControlMaker:
     def _shuffled(self, of: Prepared, key: Key, view: View, seed: int) -> list[Control]:
         """Of each training, since its messages are its own."""
         rngs = [generator(seed, "controls", *key, use) for use in ("deal", "attack")]
-        found = self._attempt(of, key, partial(guess_shuffled, of.attack, view, *rngs))
-        return _drop_misfits(found or (), of)
+        found, why = self._attempt(of, key, partial(guess_shuffled, of.attack, view, *rngs))
+        why = why or next((w for c in found or () if (w := explain_misfit(c.guess, of))), "")
+        if why:  # an attack that does not stand beside itself must not accuse
+            raise ConfigError(f"{_name(of, key)} failed: {why}")
+        return found or []
 
     def _attempt(
         self, of: Prepared, key: Key, make: Callable[[], T], times: int = 1
-    ) -> T | None:  # fmt: skip
-        """What `make` gives, the same attack made again as a control; None where that fails.
+    ) -> tuple[T | None, str]:  # fmt: skip
+        """What `make` gives, the same attack made again as a control, or None and what failed.
 
         Raises:
             ConfigError: it took longer than the attack may; it is asked for once.
         """
         if key in self._late:
             raise ConfigError(self._late[key])
-        what = f"the {key[-2]} control of {of.spec.label!r}"
         # without room it is made elsewhere, or what it belongs to has no figure
-        found, why = attempt_call(make, what, of.spec.timeout * times, out_of_memory)
+        limit = of.spec.timeout * times
+        found, why = attempt_call(make, _name(of, key), limit, out_of_memory)
         if TIMEOUT in why:  # so has what depends on how busy a machine is
             self._late[key] = why
             raise ConfigError(why)
-        return found
+        return found, why
 
     def _share(self, make: Make) -> Make:
         """`make`, but for what another maker made of the same."""
@@ -183,5 +186,6 @@ def _list_grants(of: Prepared) -> Key:
     return (of.spec.adversary, of.spec.known_rows, of.spec.prior, *map(str, asked))
 
 
-def _drop_misfits(made: Sequence[Control], of: Prepared) -> list[Control]:
-    return [c for c in made if not explain_misfit(c.guess, of)]
+def _name(of: Prepared, key: Key) -> str:
+    """In words, of a control that is the attack itself."""
+    return f"the {key[-2]} control of {of.spec.label!r}"

@@ -325,8 +325,10 @@ def guess_shuffled(
 ) -> list[Control]:
     """The same attack on messages dealt out anew, and on own bottoms as before training.
 
-    What it reaches there it learnt from own columns and granted rows. Messages of no row are left
-    out. Empty where there is no such thing: it is made on what is no message of a row.
+    What it reaches there it learnt from own columns and granted rows. That nothing came of a row
+    is dealt out, too, for an attack that reads it. Messages of no row are left out. Empty where
+    there is no such thing: the attack is made on own gradients of parameters, or guesses what all
+    rows together show.
 
     Args:
         attack: on labels, columns or one column.
@@ -334,20 +336,30 @@ def guess_shuffled(
         rng: deals the messages out.
         of_attack: the attack's own random numbers.
     """
-    needs = as_needs(attack.needs)
-    if attack.target not in ("label", "attribute", "feature") or not any(n.kind for n in needs):
-        return []
-    if any(n.what == "parameter_gradient" for n in needs):
+    updates = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
+    if attack.target not in ("label", "attribute", "feature") or updates:
         return []
     seen = drop_unobserved_rows(attack, view)
     models = {
         p: {k: x for k, x in {**m, "bottom": m.get("initial")}.items() if x is not None}
         for p, m in view.models.items()
     }
-    tables = deal_out(seen.tables, rng)
+    tables = deal_out(seen.tables, _group_rows(seen), rng)
     dealt = replace(seen, tables=tables, models=models, encoders={}, updates={})
     (guess,) = attack.infer_many([dealt], [of_attack])
     return [Control("shuffled", guess, math.nan)]
+
+
+def _group_rows(view: View) -> list[Tensor]:
+    """The rows of each split to guess; granted rows are among those of training."""
+    granted = [] if view.known is None else [view.known.rows]
+    granted += [rows for rows, _ in (view.aux or {}).values()]
+    groups, seen = [], view.target_rows[:0]
+    for split in sorted(view.targets, key=lambda split: split != "train"):
+        mine = torch.cat([view.targets[split], *granted]).unique()
+        groups.append(mine[~torch.isin(mine, seen)])
+        seen, granted = torch.cat([seen, mine]), []
+    return groups
 
 
 def _complete_local_bottoms(
