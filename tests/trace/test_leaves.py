@@ -97,6 +97,20 @@ def test_leaves_that_were_not_told_are_left_out(files: dict[str, Path], tmp_path
     assert found[found.metric == "auc"].n.tolist() == [N - 21]
 
 
+def test_a_party_without_columns_has_none(files: dict[str, Path], tmp_path: Path) -> None:
+    """Its table names rows alone: as if it had given no table."""
+    write(files["columns"], "row", [(f"c{i}",) for i in range(N)])
+    of = {}
+    for name, columns in (("none", None), ("empty", files["columns"])):
+        beside = Beside(files["known"], columns, files["truth"])
+        folder = import_leaves(files["leaves"], tmp_path / name, beside)
+        guesses = infer([folder], tmp_path / f"{name}-guesses", attacks=["leaf_vote"])
+        found = score(guesses, [folder / "truth"], tmp_path / f"{name}-out").results
+        of[name] = found[["metric", "value", "control", "control_value"]]
+    assert of["empty"].equals(of["none"])
+    assert {*of["none"].control} <= {"majority", "chance"}
+
+
 Change = Callable[[str], str]
 BAD: list[tuple[str, Change, str]] = [
     ("leaves", lambda s: s.replace("tree,row,leaf", "tree,row,node"),

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -81,7 +82,8 @@ def record(
             that returns it, or a GradScaler; None if it is not scaled.
         accumulation: micro batches of one optimisation step, whose losses are divided by their
             number; 1 if they are not.
-        columns: (N, ...) own input rows in the order of `rows`, as the model takes them.
+        columns: (N, ...) own input rows in the order of `rows`, as the model takes them; (N, 0) is
+            as if none were given.
         schema: their layout; numeric columns by default.
         model: own module, from rows of `columns` to the embedding; kept as it is when recording
             begins and when it ends.
@@ -124,6 +126,8 @@ def record(
         raise check.fail("record: parties", f"roles of {party!r} ({role}) and {other!r}", roles)
     for name in roles:
         check_name("record", name)
+    if columns is not None and 0 in np.shape(columns)[1:]:
+        columns = None  # a party that has none
     if model is not None and columns is None:
         raise ConfigError(NO_COLUMNS)
     ids = Ids(rows)
