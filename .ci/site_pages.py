@@ -75,6 +75,7 @@ MEANINGS = {
     "reason": "Why there is no value.",
     "bytes": "What all parties sent in training.",
     "messages": "How many messages that were.",
+    "tied": "Whether the attack has one answer for all rows.",
     "turned": "The value of the answer with its labels flipped, where it does not follow.",
     "asked": "The column, or the question about one, that an attack chose by itself; else empty.",
     "role": "`audit`, `reference` or `control`: why the training was made.",

@@ -239,6 +239,9 @@ class CellSpec:
 
 RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 """Rates of false alarms at which a trade-off curve is given."""
+TIED = "tied"
+"""Key of a measure's notes: true where the attack has one answer for all rows."""
+
 TURNED = "turned"
 """Key of a measure's notes: its figure of the answer turned round, where the value tells it not."""
 

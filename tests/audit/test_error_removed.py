@@ -60,7 +60,7 @@ def test_it_is_a_ratio_of_means_and_ties_are_those_of_the_ranking() -> None:
     point, _ = audited(gained)
     assert point.value.mean == pytest.approx(sum(gained) / sum(1 - own for own in OWN))
     tied = tuple(0.5 - own for own in OWN)
-    _, (v,) = audited(tied, NAMED)
+    _, (v,) = audited(tied, NAMED, tied=True)
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "underpowered", "all_tied")
 
 

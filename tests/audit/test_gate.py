@@ -315,9 +315,13 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     assert (tied.verdict, tied.detail) == ("INCONCLUSIVE", "equal_figures")
     weak = ({"majority": {"value": 0.6 + e, "cv": None}} for e in (0.0, 0.01, -0.01, 0.02, 0.0))
     dead = [r | {"controls": c} for r, c in zip(rows(0.0, (0.0,) * 5), weak, strict=True)]
-    blank = one(dead, gate)  # AUC 0.5 on every seed; it is the controls that differ
-    assert (blank.verdict, blank.detail) == ("INCONCLUSIVE", "all_tied")
-    named = [r | {"attack": "dictionary"} for r in dead]  # it says so where it finds nothing
+    assert one(dead, gate).verdict == "PASS"  # AUC 0.5 always; it is the controls that differ
+    for figures in (dead, rows(0.0)):  # the figure of one answer for all rows may be any
+        blank = one([r | {"tied": True} for r in figures], gate)
+        assert (blank.verdict, blank.detail) == ("INCONCLUSIVE", "all_tied")
+    some = [r | {"tied": r["seed"] > 0} for r in rows(0.0)]
+    assert one(some, gate).verdict == "PASS"
+    named = [r | {"attack": "dictionary", "tied": True} for r in dead]  # its answer
     found = one(named, gate, {"dictionary": Validation(True, "")})
     assert (found.verdict, found.detectable) == ("PASS", {})
     assert one(named, gate, {"dictionary": Validation(False, "")}).verdict == "INCONCLUSIVE"

@@ -459,3 +459,18 @@ def test_the_interval_of_an_auc_holds_it_with_few_positives(
         assert one.high is not None
         held += one.low <= auc <= one.high
     assert held >= stats.binom.ppf(1e-3, drawn, 0.94)
+
+
+def test_one_answer_for_all_rows_is_said_of_whatever_figure() -> None:
+    """By an accuracy under a drawn quota or an R² it cannot be told."""
+    rows, rng = np.arange(30), np.random.default_rng(0)
+    y, x = rng.permutation(30) % 3, rng.standard_normal((30, 2))
+    shares = {"classes": 3, "prior": [0.4, 0.3, 0.3]}
+    for target, truth, same, varied in (
+        ("label", y, np.zeros((30, 3)), rng.standard_normal((30, 3))),
+        ("feature", x, np.full((30, 2), 0.7), x),
+    ):
+        of = Truth(target, rows, truth)
+        for scores, tied in ((same, True), (varied, False)):
+            found = score(Guess(target, rows, scores), of, rows, **shares)
+            assert {s.tied for s in found} == {tied}

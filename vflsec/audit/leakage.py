@@ -40,7 +40,7 @@ from vflsec.core import check
 from vflsec.label import PRIMARY
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import BY_CLASS, QUESTIONS, TURNED, CellResult, DefenseSpec, Measure
+from vflsec.specs import BY_CLASS, QUESTIONS, TIED, TURNED, CellResult, DefenseSpec, Measure
 
 _FIELDS = {f.name for f in fields(ResultRow)}
 
@@ -80,6 +80,7 @@ def make_records(result: CellResult) -> Iterator[dict[str, Any]]:
             "messages": sum(row.messages for row in sent),
             **vars(m),
             "turned": m.notes.get(TURNED),
+            "tied": bool(m.notes.get(TIED)),
             "by_class": read_as(tuple[ClassCount, ...], m.notes.get(BY_CLASS, ())),
             "asked": _chosen(m),
         }
@@ -365,6 +366,7 @@ class _Summary:
             seeds=len(values),
             failed=len({r.seed for r in rows if r.status == "error"}),
             failed_trainings=len(self.lost[at.training]),
+            tied=set(_by_seed(ok, "tied").values()) == {1.0},
             status="ok" if ok else first.status,
             reason=next((r.reason for r in rows if r.reason), ""),
             asked=_often(r.asked for r in ok),

@@ -45,6 +45,7 @@ class Score:
         turned: the figure of the answer turned round, of a metric that does not tell it by itself
             (of an AUC it is 1 less the value); else None.
         by_class: of exposed people, how many of each class.
+        tied: whether the guess has one answer for all rows, whatever figure that has.
     """
 
     metric: str
@@ -55,6 +56,7 @@ class Score:
     chance: float | None
     turned: float | None = None
     by_class: tuple[ClassCount, ...] = ()
+    tied: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class _Case:
     @property
     def y(self) -> Ints:
         return self.joined.values
+
+    @cached_property
+    def tied(self) -> bool:
+        scores = self.joined.scores
+        return len(scores) > 1 and bool((scores == scores[0]).all())
 
     @cached_property
     def margin(self) -> Floats:
@@ -481,7 +488,7 @@ def _one(name: str, case: _Case, target: str) -> Score:
     turned = None if metric.turned is None else metric.turned(case)[0]
     by_class = () if metric.by_class is None else tuple(metric.by_class(case))
     n = sum(c.rows for c in by_class) if metric.by_class else len(case.joined.rows)
-    return Score(name, value, low, high, n, chance, turned, by_class)
+    return Score(name, value, low, high, n, chance, turned, by_class, case.tied)
 
 
 def _check_labels(joined: Joined, prior: Floats, classes: int) -> None:

@@ -223,6 +223,7 @@ class Point(Identity, Scored):
     Attributes:
         primary: the metric that verdicts rest on.
         n, n_least: the most and the fewest rows that were scored on a seed.
+        tied: whether the attack has one answer for all rows, on every seed.
         chance: the metric's level of chance; None where it has none.
         leakage: the advantage over each control; None where there is none, as for the main task.
         planned: seeds of the training.
@@ -249,6 +250,7 @@ class Point(Identity, Scored):
     primary: str = ""
     n: int = 0
     n_least: int = 0
+    tied: bool = False
     chance: float | None = None
     leakage: Leakage | None = None
     planned: int = 0

@@ -22,7 +22,7 @@ COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
     "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
     "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
-    "status", "reason", "bytes", "messages", "turned", "asked", "by_class",
+    "status", "reason", "bytes", "messages", "turned", "tied", "asked", "by_class",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
 
@@ -45,6 +45,7 @@ class ResultRow(Identity, Scored):
         status, reason: ``ok``, or why there is no figure.
         bytes, messages: what all parties sent in training, all phases together.
         turned: the figure of the answer turned round, where the value does not tell it.
+        tied: whether the attack has one answer for all rows.
         asked: the column, or the question about one, that an attack chose by itself.
         by_class: of exposed people, how many of each class.
         role: ``audit``, ``reference`` or ``control`` (a planted leak).
@@ -69,6 +70,7 @@ class ResultRow(Identity, Scored):
     bytes: float | None = None
     messages: float | None = None
     turned: float | None = None
+    tied: bool = False
     asked: str = ""
     by_class: tuple[ClassCount, ...] = ()
     role: str = "audit"

@@ -28,7 +28,7 @@ from vflsec.core.task import Task
 from vflsec.core.view import Table, View
 from vflsec.measure.attack import Answer
 from vflsec.measure.prepared import Prepared
-from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TURNED, Measure, list_victims
+from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TIED, TURNED, Measure, list_victims
 
 DIVERGED = "the training diverged: its numbers are not finite"
 """Why such a training has no figure of the main task, and passes no gate."""
@@ -234,6 +234,7 @@ def _note(s: Score, beside: Mapping[str, Mapping[str, Mapping[str, float | None]
           ) -> dict[str, Any]:  # fmt: skip
     """What a score says beside its figure, with what controls name of each class."""
     out: dict[str, Any] = {} if s.turned is None else {TURNED: s.turned}
+    out |= {TIED: True} if s.tied else {}
     classes = []
     for c in s.by_class:
         own, own_sure = (

@@ -37,7 +37,7 @@ def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     )
     if lack is None and _has_equal_figures(row, leak, planned):
         return Reason(Shortfall.EQUAL_FIGURES, f"{name} has the same value on all {n} seeds")
-    if lack is None and _is_tied(row) and not _is_silent(row):
+    if lack is None and row.tied and not _is_silent(row):
         return Reason(Shortfall.ALL_TIED, f"{name} scores all rows alike on {n} seeds")
     return lack
 
@@ -64,14 +64,9 @@ def _has_equal_figures(row: Point, leak: Leakage, planned: int) -> bool:
     return not (_is_silent(row) or is_full(row, leak) or leak.without(planned))
 
 
-def _is_tied(row: Point) -> bool:
-    """Whether the figure is that of chance, exactly, on every seed."""
-    return row.value.sd == 0 and row.value.mean == row.chance
-
-
 def _is_silent(row: Point) -> bool:
     """Whether the attack says by equal scores, on every seed, that it found nothing."""
-    if not _is_tied(row):
+    if not row.tied:
         return False
     name = strip_label(row.attack)
     known = name in registry.attacks.entries()
