@@ -149,9 +149,9 @@ def test_verdicts_and_gaps_are_told() -> None:
 def test_a_finding_holds_what_its_sentence_says() -> None:
     gate = Gate(max=0.05)
     leak, verdict = found(rows(0.99, 0.55, "own columns"), gate)
-    assert (leak.attacker, leak.target, leak.attack, leak.metric) == (
-        "bank", "label", "direction", "auc",
-    )  # fmt: skip
+    at = leak.place
+    assert (at.adversary, at.target, at.attack, at.metric) == ("bank", "label", "direction", "auc")
+    assert verdict.place == at
     assert leak.values == pytest.approx({"value": 0.99, "control_value": 0.55, "advantage": 0.44})
     assert leak.interval == pytest.approx((0.4312, 0.4488), abs=1e-4)
     assert verdict.values == pytest.approx({"value": 0.44, "threshold": 0.05})
@@ -199,7 +199,7 @@ def test_the_largest_leak_comes_first() -> None:
         *rows(0.99, 0.55, "own columns"),
     ]
     said = found(records)
-    assert [f.attack for f in said] == ["direction", "norm", "hints"]
+    assert [f.place.attack for f in said] == ["direction", "norm", "hints"]
     assert [f.kind for f in said] == ["leak", "leak", "at_chance"]
 
 

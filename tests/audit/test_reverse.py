@@ -157,7 +157,7 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
     assert found[1.0].failed.code is Rule.REVERSED_RANKING
     assert found[0.0].failed is None
     said = build_findings(summarise(read_records(records)), ())
-    kinds = {f.place.strength: f.kind for f in said if f.attack == "direction"}
+    kinds = {f.place.strength: f.kind for f in said if f.place.attack == "direction"}
     assert kinds == {0.0: "leak", 1.0: "reversed_ranking"}
 
 

@@ -115,8 +115,8 @@ def test_from_files_to_verdicts_and_exit_codes(
     assert [(r["attack"], r["labels"], r["split"]) for r in bare] == [("similarity", 2, "train")]
     assert bare[0]["value"] == pytest.approx(found.value.mean())
     assert bare[0]["most"] in labels
-    several = [f for f in summary["findings"] if f["kind"] == "several_labels"]
-    assert ("similarity", "shop") in {(f["attack"], f["attacker"]) for f in several}
+    several = [f["place"] for f in summary["findings"] if f["kind"] == "several_labels"]
+    assert ("similarity", "shop") in {(at["attack"], at["adversary"]) for at in several}
     html = (out / "report.html").read_text()
     assert "(several of each row: d0, d1)" in html
     assert "Several labels: their mean" in html

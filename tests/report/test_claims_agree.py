@@ -128,7 +128,7 @@ def test_findings_and_gates_agree_with_the_claims(drawn: list[tuple[Summary, Rep
         leaks = {(t.strength, name.split(" of ")[0], name.split(" to ")[1])
                  for t, name in leaking(summary)}  # fmt: skip
         words = {"label": "labels", "feature": "columns"}
-        found = {(f.place.strength, words[f.target], f.attacker)
+        found = {(f.place.strength, words[f.place.target], f.place.adversary)
                  for f in summary.findings if f.kind in LEAKING}  # fmt: skip
         assert found <= leaks
         mean = {(t.strength, n.split(" of ")[0], n.split(" to ")[1])

@@ -31,7 +31,7 @@ def test_a_curve_over_epochs(tmp_path: Path) -> None:
     assert timed[-1]["value"] == pytest.approx(final["value"])
     assert len(audit.verdicts) == 1
     leaks = [f for f in summary["findings"] if f["kind"] == "leak"]
-    assert [f["attack"] for f in leaks] == ["direction"]
+    assert [f["place"]["attack"] for f in leaks] == ["direction"]
     drawn = figures.leakage_over_epochs(summary).get_lines()
     (line,) = (a for a in drawn if len(a.get_xdata()) > 2)
     assert list(line.get_xdata()) == [1, 2, 3, 4]

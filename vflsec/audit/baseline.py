@@ -361,7 +361,7 @@ def judge_regressions(
         )  # fmt: skip
         ruling, quiet = _decide(weighed), k in before.silent and weighed.shortfall is None
         if ruling.rule is not Rule.NOT_VALIDATED or not quiet:
-            out.append(_verdict(k, weighed, ruling, names[k]))
+            out.append(_verdict(k, one.identity, weighed, ruling, names[k]))
     gone: list[tuple[Training, Gate, Ruling]] = [
         (k, _ask(k, LEAST, names[k]), Ruling(Rule.NO_LONGER_MEASURED, _gone(k, now)))
         for k in before if k not in same
@@ -492,9 +492,10 @@ def _decide(w: _Weighed) -> Ruling:
     return Ruling(Rule.WITHIN, reason, warnings=w.warnings)
 
 
-def _verdict(key: Key, w: _Weighed, ruling: Ruling, who: str) -> Verdict:
+def _verdict(key: Key, at: Identity, w: _Weighed, ruling: Ruling, who: str) -> Verdict:
+    """The verdict on a point of the baseline, which `at` is called now."""
     return Verdict.about(
-        key, _ask(key, w.allowed, who), ruling, value=w.change.mean,
+        at, _ask(key, w.allowed, who), ruling, value=w.change.mean,
         low=w.change.lower(w.alpha), high=w.change.upper(w.alpha), threshold=w.allowed,
         n=w.change.seeds, origin=Origin.BASELINE,
     )  # fmt: skip

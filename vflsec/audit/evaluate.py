@@ -10,11 +10,11 @@ from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.baseline import Baseline, add_grants, judge_regressions
 from vflsec.audit.evaluation import Claim, Evaluation
-from vflsec.audit.findings import Finding, FindingKind, Location, build_findings
+from vflsec.audit.findings import Finding, FindingKind, build_findings
 from vflsec.audit.judge import judge
 from vflsec.audit.looks import Looks
 from vflsec.audit.multilabel import build_label_findings, by_label
-from vflsec.audit.point import Point, Training
+from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.strength_grid import build_grid
@@ -73,7 +73,9 @@ def evaluate(
     lines = dict(zip(asked, record.gate_lines, strict=False))
     verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
     labels = by_label(own, record.attacks, confidence)
-    found = [] if partial or not points else build_findings(points, verdicts, confidence)
+    found = (
+        [] if partial or not points else build_findings(points, verdicts, confidence, record.grants)
+    )
     found = [*build_label_findings(labels), *found, *_idle(record, results)]
     return Evaluation(
         rows=_with_roles(record, every, planted),
@@ -221,6 +223,6 @@ def _idle(record: AuditRecord, results: Sequence[CellResult]) -> list[Finding]:
                 f"{claim.defense} did nothing on {at.dataset} under {at.algorithm}: none of its "
                 "hooks changed anything there, and figures beside it are those without it."
             )
-            where = Location(at.dataset, at.algorithm, claim.defense)
+            where = Identity(at.dataset, at.algorithm, claim.defense)
             out[text] = Finding(FindingKind.DEFENSE_IDLE, text, where)
     return list(out.values())

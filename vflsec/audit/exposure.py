@@ -14,14 +14,16 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.findings import metric_name
 from vflsec.audit.intervals import t_interval
-from vflsec.audit.point import SPLITS, UNDEFENDED
+from vflsec.audit.point import SPLITS, UNDEFENDED, Grants, Identity
 from vflsec.audit.result_row import ResultRow
 from vflsec.core.visibility import Line
 from vflsec.runtime.grouping import group_by
 
 _ERROR = "relative_error"
+_WHERE = ("defense", "strength", "phase", "split", "metric")
 _SAME = 1e-6  # figures that differ by less come from the same numbers
 
 
@@ -47,7 +49,8 @@ class Measured:
     """One attack where something is hidden, and the same attack where nothing is.
 
     Attributes:
-        dataset, attack, adversary, target: which.
+        dataset, attack, adversary, victim, target: which; `attack` is told apart from the others
+            of its label.
         metric: its name in a sentence.
         value, value_low, value_high: mean over seeds, with its t interval.
         control: mean of the control; None where there is none.
@@ -72,6 +75,7 @@ class Measured:
     change_low: float | None = None
     change_high: float | None = None
     verdict: str = ""
+    victim: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,16 +94,19 @@ class Outcome(Protocol):
 
 
 def describe_outcomes(
-    entries: Sequence[Protocol], rows: Iterable[ResultRow], level: float
-) -> list[Outcome]:
+    entries: Sequence[Protocol], rows: Iterable[ResultRow], level: float,
+    grants: Mapping[str, Grants] | None = None,
+) -> list[Outcome]:  # fmt: skip
     """The protocols of an audit with one sentence for each data set, and what was not seen.
 
     Args:
         entries: of the audit.
         rows: one for each measure.
         level: of the intervals.
+        grants: what is not usual of attacks, by their keys.
     """
-    attacks = (r for r in rows if r.attack and r.role == "audit")
+    attacks = [r for r in rows if r.attack and r.role == "audit"]
+    apart = tell_apart(attacks, grants)
     by_point = group_by(attacks, lambda r: (r.algorithm, r.defense, r.dataset))
     out = []
     for entry in entries:
@@ -113,7 +120,7 @@ def describe_outcomes(
             gone = [r for r in of if r.status.startswith("not-")]
             unseen |= dict.fromkeys((r.attack, r.adversary, r.status, r.reason) for r in gone)
             beside = by_point.get((entry.algorithm, bare, dataset), []) if bare else []
-            found = _measured(dataset, of, beside, level)
+            found = _measured(of, beside, level, apart)
             measured += found
             if entry.hides:
                 sentences.append((dataset, _sentence(entry, dataset, found, gone)))
@@ -160,17 +167,17 @@ class _Values:
     metric: str
     by_seed: Mapping[int, float]
     control: float | None
-    target: str
 
 
 def _measured(
-    dataset: str, rows: Sequence[ResultRow], beside: Sequence[ResultRow], level: float
-) -> list[Measured]:
+    rows: Sequence[ResultRow], beside: Sequence[ResultRow], level: float,
+    apart: Mapping[Identity, str],
+) -> list[Measured]:  # fmt: skip
     """Every attack with its mean over seeds, its control, and its paired change, with intervals."""
     theirs = _values(beside)
     out = []
-    for key, of in _values(rows).items():
-        twin = theirs.get(key)
+    for at, of in _values(rows).items():
+        twin = theirs.get(at)
         other = twin.by_seed if twin is not None and twin.metric == of.metric else {}
         shared = sorted(set(of.by_seed) & set(other))
         change = np.array([of.by_seed[s] - other[s] for s in shared])
@@ -179,11 +186,13 @@ def _measured(
         mine_low, mine_high = t_interval(mine, level)[:2]
         out.append(
             Measured(
-                dataset, *key, of.target,
+                at.dataset, " ".join(filter(None, (at.attack, apart[find_attack(at)]))),
+                at.adversary, at.target,
                 "relative error" if of.metric == _ERROR else metric_name(of.metric),
                 float(mine.mean()), mine_low, mine_high, of.control, len(mine),
                 float(np.mean([other[s] for s in shared])) if shared else None,
                 float(change.mean()) if shared else None, low, high, _moved(change, low, high),
+                at.victim,
             )
         )  # fmt: skip
     return out
@@ -198,8 +207,8 @@ def _moved(change: NDArray[np.float64], low: float | None, high: float | None) -
     return "change within its interval" if low <= 0 <= high else f"changed by {change.mean():+.3f}"
 
 
-def _values(rows: Sequence[ResultRow]) -> dict[tuple[str, str], _Values]:
-    """By attack and adversary.
+def _values(rows: Sequence[ResultRow]) -> dict[Identity, _Values]:
+    """By attack, whatever hides something from it.
 
     Test rows where there are some; the relative error of an inversion rather than its R².
     """
@@ -209,11 +218,11 @@ def _values(rows: Sequence[ResultRow]) -> dict[tuple[str, str], _Values]:
         and r.status == "ok" and "@" not in r.phase
     )  # fmt: skip
     out = {}
-    for key, of in group_by(wanted, lambda r: (r.attack, r.adversary)).items():
+    for key, of in group_by(wanted, lambda r: r.without(*_WHERE)).items():
         split = next((s for s in SPLITS if any(r.split == s for r in of)), of[0].split)
         kept = [r for r in of if r.split == split and r.phase == of[-1].phase]
         known = [r.control_value for r in kept if r.control_value is not None]
         values = {r.seed: math.nan if r.value is None else r.value for r in kept}
         control = float(np.mean(known)) if known else None
-        out[key] = _Values(kept[0].metric, values, control, kept[0].target)
+        out[key] = _Values(kept[0].metric, values, control)
     return out

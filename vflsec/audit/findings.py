@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, is_leak
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import correct
 from vflsec.audit.metrics import METRICS
-from vflsec.audit.point import SPLITS, Estimate, Identity, Point, Training
+from vflsec.audit.point import SPLITS, Estimate, Grants, Identity, Point
 from vflsec.audit.rounding import show
 from vflsec.runtime.grouping import group_by
 
@@ -44,19 +45,6 @@ class FindingKind(StrEnum):
     NOT_MEASURED = "not_measured"
 
 
-@dataclass(frozen=True, slots=True)
-class Location(Training):
-    """Where something was found; empty where a finding speaks of more than one such place."""
-
-    phase: str = ""
-    split: str = ""
-
-    @classmethod
-    def of(cls, at: Identity) -> Location:
-        """Where a point is."""
-        return cls(at.dataset, at.algorithm, at.defense, at.strength, at.phase, at.split)
-
-
 @dataclass(frozen=True)
 class Finding:
     """One thing that was found.
@@ -64,8 +52,8 @@ class Finding:
     Attributes:
         kind: what it says.
         text: the same as a sentence.
-        place: where.
-        attacker, target, attack, metric: who guesses what, by which attack, scored by what.
+        place: of what: who guesses what of whom there, by which attack, scored by what; empty
+            where it speaks of more than one.
         values: figures by the name of their column in the points (``value``, ``control_value``,
             ``advantage``, ``utility``, ``utility_drop``); of a verdict ``value`` and ``threshold``.
         interval: of the advantage; of a verdict its two bounds; None where there is none.
@@ -73,11 +61,7 @@ class Finding:
 
     kind: FindingKind = FindingKind.VERDICT
     text: str = ""
-    place: Location = Location()
-    attacker: str = ""
-    target: str = ""
-    attack: str = ""
-    metric: str = ""
+    place: Identity = field(default_factory=Identity)
     values: Mapping[str, float] = field(default_factory=dict)
     interval: tuple[float | None, float | None] | None = None
 
@@ -91,8 +75,8 @@ class Finding:
         }  # fmt: skip
         ends = p.advantage.low, p.advantage.high
         return cls(
-            kind, text, Location.of(p), p.adversary, p.target, p.attack, p.metric,
-            {k: v for k, v in figures.items() if v is not None}, None if None in ends else ends,
+            kind, text, p.identity, {k: v for k, v in figures.items() if v is not None},
+            None if None in ends else ends,
         )  # fmt: skip
 
 
@@ -125,6 +109,7 @@ class _Style(NamedTuple):
 
     Attributes:
         trainings, phases: whether there are several, so that a sentence names its own.
+        apart: what tells attacks of one label apart.
         is_only_here: whether the rows of a sentence are the only ones on which the attack leaks.
         hits: points in the metrics that count hits, by metric and answer.
         ranked: points by which answers are looked at with their labels flipped, by answer.
@@ -134,29 +119,33 @@ class _Style(NamedTuple):
     phases: bool
     hits: Mapping[tuple[str, Identity], Point]
     ranked: Mapping[Identity, Point]
+    apart: Mapping[Identity, str]
     is_only_here: bool = False
 
 
 def build_findings(
-    summary: Sequence[Point], verdicts: Iterable[Verdict], level: float = 0.95
-) -> list[Finding]:
+    summary: Sequence[Point], verdicts: Iterable[Verdict], level: float = 0.95,
+    grants: Mapping[str, Grants] | None = None,
+) -> list[Finding]:  # fmt: skip
     """What was found: leaks, defenses and their cost, gates, gaps.
 
     Args:
         summary: of :func:`vflsec.audit.leakage.summarise`, at confidence `level`.
         verdicts: of :func:`vflsec.audit.judge.judge`.
         level: confidence of the intervals.
+        grants: what is not usual of attacks, by their keys.
     """
     verdicts = list(verdicts)
     attacks = [p for p in correct(summary, verdicts, level) if p.attack]
-    gaps = [_gap(p) for p in attacks if p.status != "ok" or p.failed]
     unlike = ("defense", "strength", "split", "metric")
     groups = group_by((p for p in attacks if p.is_main), lambda p: p.without(*unlike))
     style = _Style(
         len({at.algorithm for at in groups}) > 1, len({at.phase for at in groups}) > 1,
         {(p.metric, p.answer): p for p in attacks if p.metric in _HITS},
         {p.answer: p for p in attacks if p.is_ranking},
+        tell_apart(attacks, grants),
     )  # fmt: skip
+    gaps = [_gap(p, style) for p in attacks if p.status != "ok" or p.failed]
     found: list[Finding] = []
     for of, only in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
         found += _about(of, style._replace(is_only_here=only))
@@ -165,13 +154,8 @@ def build_findings(
 
 
 def _of_verdict(v: Verdict) -> Finding:
-    where = Location(v.dataset, v.algorithm, v.defense, v.strength, v.phase, v.split)
     values = {"threshold": v.threshold} | ({} if v.value is None else {"value": v.value})
-    return Finding(
-        FindingKind.VERDICT, format_verdict(v), where, v.adversary,
-        "" if v.gate.target == "*" else v.gate.target, v.attack, v.gate.metric,
-        values, (v.low, v.high),
-    )  # fmt: skip
+    return Finding(FindingKind.VERDICT, format_verdict(v), v.identity, values, (v.low, v.high))
 
 
 def _select_rows(points: Sequence[Point]) -> tuple[list[Point], bool]:
@@ -231,7 +215,7 @@ def _format_reversed(r: Point, style: _Style) -> str:
     r = style.ranked.get(r.answer, r)
     flipped = r.mirrored
     gain = format_gain(r.metric, flipped.mean, flipped.low, flipped.high)
-    return f"{_who(r)} leaks with labels flipped: {gain}."
+    return f"{_who(r, style)} leaks with labels flipped: {gain}."
 
 
 def _membership(rows: Sequence[Point], style: _Style) -> list[Finding]:
@@ -253,14 +237,15 @@ def _membership(rows: Sequence[Point], style: _Style) -> list[Finding]:
     if not parts:
         return []
     text = (
-        f"{_place(rows[0], style)}: {_who(rows[0])} names {'; '.join(parts)} of training rows "
-        f"(guessing {guessed})."
+        f"{_place(rows[0], style)}: {_who(rows[0], style)} names {'; '.join(parts)} of training "
+        f"rows (guessing {guessed})."
     )
     return [Finding.of(FindingKind.MEMBERSHIP, rows[0], text)]
 
 
-def _who(r: Point) -> str:
-    return f"{r.attack} by {r.adversary}" if r.adversary else str(r.attack)
+def _who(r: Point, style: _Style) -> str:
+    by = f"by {r.adversary}" if r.adversary else ""
+    return " ".join(filter(None, (r.attack, by, style.apart[find_attack(r)])))
 
 
 def _plain(x: float | None, sign: bool = False) -> str:
@@ -279,23 +264,23 @@ def _place(r: Point, style: _Style) -> str:
 _Says = Callable[[Point, _Style], str]
 _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], ...] = (
     (FindingKind.NOT_SCORED, lambda r, style: r.value.mean is None,
-     lambda r, style: f"{_who(r)} has no {metric_name(r.metric)}: one class."),
+     lambda r, style: f"{_who(r, style)} has no {metric_name(r.metric)}: one class."),
     (FindingKind.NO_BASELINE, lambda r, style: r.advantage.mean is None,
-     lambda r, style: f"{_who(r)} reaches {metric_name(r.metric)} {_plain(r.value.mean)}, "
+     lambda r, style: f"{_who(r, style)} reaches {metric_name(r.metric)} {_plain(r.value.mean)}, "
      "without a baseline."),
     (FindingKind.SINGLE_SEED, lambda r, style: r.advantage.low is None,
-     lambda r, style: f"{_who(r)} reaches {_against(r)}: {_gained(r)}."),
+     lambda r, style: f"{_who(r, style)} reaches {_against(r)}: {_gained(r)}."),
     (FindingKind.LEAK, lambda r, style: _leaks(r),
-     lambda r, style: f"{_who(r)} leaks: {_against(r)}, {_gained(r)}."),
+     lambda r, style: f"{_who(r, style)} leaks: {_against(r)}, {_gained(r)}."),
     (FindingKind.REVERSED_RANKING, lambda r, style: _is_reversed(r, style),
      lambda r, style: _format_reversed(r, style)),
     (FindingKind.BASELINE_PREDICTS,
      lambda r, style: _is_ahead(r, r.control_value) and r.control not in (CHANCE, FALLBACK),
-     lambda r, style: f"{_who(r)} reaches {_against(r)}: {_gained(r)}, {_beside(r)}."),
+     lambda r, style: f"{_who(r, style)} reaches {_against(r)}: {_gained(r)}, {_beside(r)}."),
     (FindingKind.AT_CHANCE, lambda r, style: not _is_ahead(r, r.value),
-     lambda r, style: f"{_who(r)} is at chance ({_plain(r.value.mean)}): {_gained(r)}."),
+     lambda r, style: f"{_who(r, style)} is at chance ({_plain(r.value.mean)}): {_gained(r)}."),
     (FindingKind.NO_LEAK_SHOWN, lambda r, style: True,
-     lambda r, style: f"{_who(r)} reaches {_against(r)}: {_gained(r)}, not significant."),
+     lambda r, style: f"{_who(r, style)} reaches {_against(r)}: {_gained(r)}, not significant."),
 )  # fmt: skip
 """What is said of an attack without a defense: the first that holds, in a sentence."""
 
@@ -338,7 +323,7 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
     if not sure:
         figure = any(r.value.mean is not None for r in rows)
         why = ONE_SEED if figure else NO_FIGURE
-        text = f"{lead}{defense} against {_who(rows[0])}: {why}."
+        text = f"{lead}{defense} against {_who(rows[0], style)}: {why}."
         return Finding.of(FindingKind.DEFENSE_UNDECIDED, rows[0], text)
     turned = [r for r in sure if _is_reversed(r, style)]
     if turned:
@@ -351,15 +336,15 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
         last = sure[-1]
         at = f" at {last.strength:g}" if len(sure) > 1 and last.strength is not None else ""
         text = (
-            f"{lead}{defense}{_grid(sure)} does not stop {_who(last)}: {_gained(last)}{at}. "
+            f"{lead}{defense}{_grid(sure)} does not stop {_who(last, style)}: {_gained(last)}{at}. "
             f"{_cost(last)}"
         )
         return Finding.of(FindingKind.NOT_STOPPED, last, text)
     first = _first_that_stops(sure)
     but = f"; {defense}{_grid(through)} does not" if through else ""
     text = (
-        f"{lead}{defense}{_grid([first])} stops {_who(first)}: {_gained(first)}, not significant"
-        f"{but}. {_cost(first)}"
+        f"{lead}{defense}{_grid([first])} stops {_who(first, style)}: {_gained(first)}, not "
+        f"significant{but}. {_cost(first)}"
     )
     return Finding.of(FindingKind.STOPPED, first, text)
 
@@ -397,9 +382,9 @@ def format_verdict(v: Verdict) -> str:
     return f"{v.verdict}: {v.label}{at}. {v.reason}"
 
 
-def _gap(r: Point) -> Finding:
+def _gap(r: Point, style: _Style) -> Finding:
     why = f": {r.reason.rstrip('.')}" if r.reason else ""
-    where = f"{_who(r)} on {r.dataset} with defense {r.defense}"
+    where = f"{_who(r, style)} on {r.dataset} with defense {r.defense}"
     if r.failed:
         seeds = f"{r.failed} seed{'s' if r.failed > 1 else ''}"
         return Finding.of(FindingKind.FAILED, r, f"{where} failed on {seeds}{why}.")

@@ -280,10 +280,11 @@ class Gate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict(Training):
+class Verdict(Identity):
     """The judgement of one gate at one deployed point (defense and strength).
 
-    The training is empty where nothing could be judged.
+    Its identity is that of the figure that decides, its metric the one that is limited there; of
+    what could not be judged the training alone, or nothing.
 
     Attributes:
         gate: what was asked.
@@ -301,7 +302,6 @@ class Verdict(Training):
             ``too_little_noise``; else ''.
         judged_by: the metric that the attack which decides is judged by, where that of the gate has
             no room for the limit; else ''.
-        attack, adversary, split, phase: the one that decides.
         more_seeds: how many more seeds would decide an open verdict, or let a PASS find a leak of
             the limit and answer every question; None if seeds are not what is missing, or too many
             are.
@@ -335,10 +335,6 @@ class Verdict(Training):
     detail: str = ""
     judged_by: str = ""
     origin: Origin = Origin.GATE
-    attack: str = ""
-    adversary: str = ""
-    phase: str = ""
-    split: str = ""
     more_seeds: int | None = None
     attacks: tuple[str, ...] = ()
     detectable: Mapping[str, float] = field(default_factory=dict)
@@ -377,9 +373,8 @@ class Verdict(Training):
     @classmethod
     def about(cls, at: Training, gate: Gate, ruling: Ruling, **more: Any) -> Verdict:
         """The verdict on a training, or on an attack there; without `more` it has no figure."""
-        who = ("attack", "adversary", "phase", "split") if isinstance(at, Identity) else ()
-        names = ("dataset", "algorithm", "defense", "strength", *who)
-        told = {k: getattr(at, k) for k in names} | vars(ruling)
+        where = at.identity if isinstance(at, Identity) else at.training
+        told = where.as_dict() | vars(ruling)
         told |= {"verdict": ruling.rule.verdict, "threshold": gate.threshold,
                  "warning": format_warnings(ruling.warnings)[0],
                  "warnings": tuple(w.code for w in ruling.warnings)}  # fmt: skip

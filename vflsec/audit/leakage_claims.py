@@ -117,25 +117,28 @@ def correct(
     return [_correct(p, tests, failed, 1 - confidence) for p in points]
 
 
-Failed = Mapping[tuple[object, ...], float | None]
-"""The lower bound by which a gate on a leak failed, by training, attack and metric."""
+Failed = Mapping[Identity, Verdict]
+"""The verdict by which a gate on a leak failed, by the figure that decided."""
 
 
 def _find_failed(verdicts: Iterable[Verdict]) -> Failed:
     return {
-        (v.training, *_who(v), v.judged_by or v.gate.of): v.low for v in verdicts
+        v.identity: v for v in verdicts
         if v.verdict == FAIL and v.gate.limits_leaks and v.origin is Origin.GATE
     }  # fmt: skip
 
 
-def _who(at: Verdict | Point) -> tuple[str, ...]:
-    return at.attack, at.adversary, at.split, at.phase
-
-
 def _find_limit(p: Point, failed: Failed) -> float | None:
-    """The lower bound by which a gate failed on this figure; None where none did."""
-    names = (p.metric, "") if p.metric == p.primary else (p.metric,)
-    return next((low for m in names if (low := failed.get((p.training, *_who(p), m)))), None)
+    """The lower bound by which a gate failed on this figure; None where none did.
+
+    The bound of a verdict is that of the largest of its attacks: no more is said of one than its
+    own bound at the level of the gate.
+    """
+    verdict = failed.get(p.identity)
+    if verdict is None or verdict.low is None or p.leakage is None:
+        return None
+    own = p.leakage.lower(1 - verdict.gate.confidence)
+    return None if own is None else min(verdict.low, own)
 
 
 def _tests(p: Point, failed: Failed) -> Iterator[tuple[Quantity, Identity]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vflsec.audit import intervals
-from vflsec.audit.findings import Finding, FindingKind, Location
+from vflsec.audit.findings import Finding, FindingKind
 from vflsec.audit.point import Identity
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow
@@ -111,8 +111,8 @@ def build_label_findings(rows: Iterable[LabelRow]) -> list[Finding]:
         )
         values = {"value": r.value, "control_value": r.control_value, "advantage": r.advantage}
         out.append(
-            Finding(FindingKind.SEVERAL_LABELS, text, Location.of(r), r.adversary, "label",
-                    r.attack, r.metric, {k: v for k, v in values.items() if v is not None})
+            Finding(FindingKind.SEVERAL_LABELS, text, replace(r.identity, target="label"),
+                    {k: v for k, v in values.items() if v is not None})
         )  # fmt: skip
     return out
 

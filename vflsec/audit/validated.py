@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from vflsec.audit.attack_names import list_granted
 from vflsec.audit.controls import Leakage
 from vflsec.audit.gate import Reason, WordedCode
 from vflsec.audit.point import Grants, Place, Point
@@ -153,17 +154,7 @@ def _title(place: Place, places: Sequence[Place], grants: Granted) -> str:
         words.append(f"with {place.budget:g} known rows")
     of = [grants.get(p.section, Grants()) for p in places]
     mine = grants.get(place.section, Grants())
-    for key, text in _GRANTED.items():
-        value = getattr(mine, key)
-        if value != getattr(Grants(), key) and len({getattr(one, key) for one in of}) > 1:
-            words.append(text.format(value))
-    return " ".join([place.attack, *words])
-
-
-_GRANTED = {
-    "victim": "against {}", "aux_rows": "with {} aux_rows",
-    "peer_model": "with the others' models", "prior": "without class shares",
-}  # fmt: skip
+    return " ".join([place.attack, *words, *list_granted(mine, of)])
 
 
 def _role(place: Place, active: Mapping[str, str], grants: Granted) -> tuple[Any, ...]:

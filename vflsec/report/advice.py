@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from vflsec.audit.controls import is_leak
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Verdict
-from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.validated import Evidence
@@ -161,9 +161,8 @@ def _failed_runs(of: Asked, summary: Summary) -> list[Step]:
 def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
     """What to do where a reversed ranking keeps a gate open and seeds do not close it."""
     v = of[0]
-    shown = any(c.is_leak and c.quantity is Quantity.REVERSED and c.training == v.training
-                and (c.adversary, c.attack) == (v.adversary, v.attack)
-                for c in summary.claims)  # fmt: skip
+    flipped = (p.mirrored for p in summary.points if p.answer == v.answer and p.is_ranking)
+    shown = any(is_leak(f.mean, f.low) for f in flipped)
     more = _RECORD_MORE if summary.is_of_traces else "Grant known_rows"
     text = (
         f"{clean(v.attack)} {'leaks' if shown else 'may leak'} at {format_place(v)} if its classes "

@@ -126,7 +126,9 @@ def make_summary(
             },
             "gates": evaluation.verdicts,
             "findings": evaluation.findings,
-            "visibility": describe_outcomes(record.visibility, evaluation.rows, float(level)),
+            "visibility": describe_outcomes(
+                record.visibility, evaluation.rows, float(level), record.grants
+            ),
             "cost": {
                 "training_seconds": sum(r.seconds for r in results),
                 "cpu_seconds": _cpu(results, worked),

@@ -326,8 +326,7 @@ def _find_largest(v: Verdict, attack: str, summary: Summary) -> float:
 
 def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
     """Which questions about a quantity fail a gate, in words, if any does."""
-    of = {p.attack: p.of_label for p in summary.points}
-    failing = (of.get(v.attack, "") for v in judged if v.verdict == "FAIL")
+    failing = (v.of_label for v in judged if v.verdict == "FAIL")
     answered = [format_question(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
     return [f"It reveals whether a value is {' and '.join(answered)}"] if answered else []
 

@@ -95,7 +95,6 @@ def _body(v: Verdict) -> str:
     lines = [clean(v.reason)]
     for name, figure in (("value", v.value), ("low", v.low), ("high", v.high)):
         lines += [] if figure is None else [f"{name}: {format_number(figure, limit=v.threshold)}"]
-    facts = {"threshold": v.threshold, "seeds": v.n, "attack": v.attack, "adversary": v.adversary,
-             "phase": v.phase, "split": v.split}  # fmt: skip
-    lines += [f"{name}: {clean(value)}" for name, value in facts.items() if value != ""]
+    facts = {"threshold": v.threshold, "seeds": v.n, **v.identity.as_dict()}
+    lines += [f"{name}: {clean(v)}" for name, v in facts.items() if v not in ("", None)]
     return "\n".join(lines)

@@ -7,12 +7,14 @@ whose gates all passed has no result.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.point import Identity
 from vflsec.report.first_screen import describe_attacker, list_attacks, list_codes
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
@@ -99,8 +101,8 @@ _ASKED = {
 
 
 _PROPERTIES = (
-    "rule", "detail", "warnings", "value", "low", "high", "threshold", "n", "attack", "adversary",
-    "split",
+    "rule", "detail", "warnings", "value", "low", "high", "threshold", "n",
+    *(f.name for f in fields(Identity)),
 )  # fmt: skip
 """Fields of a verdict that a result has."""
 
