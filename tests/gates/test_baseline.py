@@ -125,6 +125,23 @@ def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> No
     assert (v.rule, v.detail) == ("underpowered", "any_rise_tolerated")
 
 
+@pytest.mark.parametrize(("own", "verdict"), [(0.96, "PASS"), (0.98, "INCONCLUSIVE")])
+def test_where_a_control_leaves_less_than_is_tolerated_no_rise_can_fail(
+    own: float, verdict: str, tmp_path: Path
+) -> None:
+    """0.02 are left of an AUC of 1, at 0.03 that are tolerated."""
+
+    def made(*gains: float) -> list[ResultRow]:
+        beside = {"own": {"value": own, "cv": own}}
+        return rows({"a0": [own + gain - 0.5 for gain in gains]}, controls=beside)
+
+    path = tmp_path / "baseline.json"
+    path.write_text(json.dumps(make_baseline(made(0.001, 0.0, -0.001), "", "")))
+    (v,) = judge_regressions(made(0.019, 0.02, 0.018), read_baseline(path), LIVE)
+    assert v.verdict == verdict
+    assert (v.detail == "any_rise_tolerated") is (verdict != "PASS")
+
+
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
     before = stored({"a0": OLD}, tmp_path)
     new = [0.2, 0.22, 0.19, 0.21, 0.2]

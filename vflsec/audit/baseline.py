@@ -28,6 +28,7 @@ import numpy as np
 
 from vflsec.audit import intervals, result_row, verdict_text
 from vflsec.audit.compare import Change, Seeds, compute_change, find_least
+from vflsec.audit.controls import find_sign
 from vflsec.audit.gate import (
     MIN_ROWS,
     MIN_SEEDS,
@@ -41,6 +42,7 @@ from vflsec.audit.gate import (
     Warn,
     format_warnings,
 )
+from vflsec.audit.gate_candidate import DECIDES, compute_room
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Place, Point, Training
 from vflsec.audit.record import AttackFacts
@@ -356,7 +358,7 @@ def judge_regressions(
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
             one.attack, validated.get(one.place, NO_EVIDENCE),
-            short or lost.get(_run_of(one)) or _find_any_rise_tolerated(k, allowed),
+            short or lost.get(_run_of(one)) or _find_any_rise_tolerated(of, c, allowed),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
         ruling, quiet = _decide(weighed), k in before.silent and weighed.shortfall is None
@@ -405,10 +407,21 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
 
 
-def _find_any_rise_tolerated(key: Key, allowed: float) -> Reason | None:
-    """That no rise could be beyond what the baseline's spread tolerates; None if one could be."""
-    far = find_reach("advantage", key.metric)[1]
-    text = f"it tolerates any rise (at most {far:g} in {key.metric}); add seeds to the baseline"
+def _find_any_rise_tolerated(
+    rows: Sequence[ResultRow], c: Change, allowed: float
+) -> Reason | None:  # fmt: skip
+    """That no rise could be beyond what is tolerated; None if one could be.
+
+    Beyond what the baseline's spread tolerates, or what the control leaves.
+    """
+    metric = rows[0].metric
+    far, cure = find_reach("advantage", metric)[1], "add seeds to the baseline"
+    if find_sign(metric) > 0:
+        values = [r.value for r in rows if r.value is not None]
+        room = compute_room(metric, intervals.mean_of(values), c.after)
+        if room <= allowed < far:
+            far, cure = max(room, 0.0), f'own columns leave no more; gate of = "{DECIDES}" instead'
+    text = f"it tolerates any rise (at most {far:.3g} in {metric}); {cure}"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 

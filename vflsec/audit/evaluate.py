@@ -29,7 +29,7 @@ def evaluate(
     results: Sequence[CellResult],
     *,
     partial: bool = False,
-    also: Sequence[gates.Gate] = (),
+    also: Sequence[Mapping[str, Any]] = (),
     only: bool = False,
     before: Baseline | None = None,
 ) -> Evaluation:
@@ -39,8 +39,9 @@ def evaluate(
         record: what the store keeps about the audit.
         results: its finished cells.
         partial: leave the gates out.
-        also: gates beside those of the scenario; where seeds were added until gates were decided,
-            these too take their share of the error.
+        also: gates beside those of the scenario, as there: with the confidence of the audit unless
+            they have their own, and with their share of the error where seeds were added until
+            gates were decided.
         only: leave the gates of the scenario out.
         before: a baseline that advantages must not exceed, of
             :func:`vflsec.audit.baseline.read_baseline`.
@@ -56,8 +57,8 @@ def evaluate(
     )  # fmt: skip
     doses = dosing.build_curve(leakage.summarise(dosed, confidence), confidence)
     least = dosing.find_least_dose(doses)
-    asked = [] if only else [_gate(g, confidence, looks) for g in record.gates]
-    every_gate = [*asked, *(_shared(g, looks) for g in also)]
+    own_gates = [] if only else [_gate(g, confidence, looks) for g in record.gates]
+    every_gate = [*own_gates, *(_gate(g, confidence, looks) for g in also)]
     audited = _gated(record, results, points)
     others: list[gates.Verdict] = []
     if not partial and not only:
@@ -70,7 +71,7 @@ def evaluate(
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
     ]  # fmt: skip
     verdicts += others
-    lines = dict(zip(asked, record.gate_lines, strict=False))
+    lines = dict(zip(own_gates, record.gate_lines, strict=False))
     verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
     labels = by_label(own, record.attacks, confidence)
     found = (
@@ -178,13 +179,10 @@ def _with_roles(
 
 
 def _gate(section: Mapping[str, Any], confidence: float, looks: Looks) -> gates.Gate:
-    """A gate of the scenario; each of several looks at it gets its share of the error."""
+    """A gate; each of several looks at it gets its share of the error."""
     known = {f.name for f in fields(gates.Gate)}
     given = {"confidence": confidence} | {k: v for k, v in section.items() if k in known}
-    return _shared(gates.Gate(**given), looks)
-
-
-def _shared(gate: gates.Gate, looks: Looks) -> gates.Gate:
+    gate = gates.Gate(**given)
     return replace(gate, confidence=looks.narrow(gate.confidence))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vflsec.audit.baseline import Baseline
-    from vflsec.audit.gate import Gate
     from vflsec.audit.record import AuditRecord
     from vflsec.audit.result import Audit
     from vflsec.report.tree import Report
@@ -81,7 +80,9 @@ def gate(
             "gate: --max or --min, and --scenario, exclude each other. Leave one out."
         )
     if limited:
-        also = [Gate(max=max_, min=min_, detect=detect, **said)]
+        limits = {"max": max_, "min": min_, "detect": detect}
+        also = [said | {k: v for k, v in limits.items() if v is not None}]
+        Gate(**also[0])  # refuses what makes no sense
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store:
@@ -128,7 +129,7 @@ def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRec
 
 
 def _judged(
-    store: Store, record: AuditRecord, also: Sequence[Gate], before: Baseline | None,
+    store: Store, record: AuditRecord, also: Sequence[Mapping[str, Any]], before: Baseline | None,
     scenario: str | None, console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are.
@@ -136,7 +137,7 @@ def _judged(
     Raises:
         VflsecError: a gate that is asked for cannot be answered by these results.
     """
-    from vflsec.audit import gate as gates
+    from vflsec.audit.gate import Gate
     from vflsec.audit.gate_selection import list_measured, list_unanswerable
     from vflsec.audit.result_row import read_rows
     from vflsec.engine.audit_record import edited_tables, find_edited
@@ -145,9 +146,9 @@ def _judged(
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = list_measured(read_rows(result.results))
-    asked = also or ([gates.Gate(**g) for g in record.gates] if scenario is not None else [])
+    asked = also or (record.gates if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
-        for wrong in list_unanswerable(given, rows):
+        for wrong in list_unanswerable(Gate(**given), rows):
             option = f"--{wrong.key} " if wrong.key else ""
             raise VflsecError(f"gate: {option}{wrong.rule}")
     if not also:
