@@ -102,6 +102,35 @@ def test_exit_codes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert main.main(["gate", str(tmp_path / "out")]) == code
 
 
+def test_an_audit_is_complete_where_all_attacks_of_a_control_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Trainings that no plan makes counted as missing, for ever: exit code 3, and no baseline."""
+    planted = Planted({"direct": 0.0, "embedding_inversion": 0.3})
+    path, out, file = tmp_path / "case.toml", tmp_path / "out", tmp_path / "baseline.json"
+    head, _ = SCENARIO.split("[[attack]]", 1)
+    path.write_text(
+        head + '[[attack]]\nname = "direct"\n[[attack]]\nname = "embedding_inversion"\n'
+        "known_rows = 0\naux_rows = 20\n[audit]\nseeds = 5\nreferences = []\n"
+        + gate(metric="utility", min=0.6), encoding="utf-8",
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "default_backend", planted.backend)
+        plain = ["audit", str(path), "--out", str(out), "-q"]
+        for _ in range(2):  # and again of what is stored
+            assert main.main(plain) == 0
+    assert "UNFINISHED" not in capsys.readouterr().out
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    n = len(set(planted.trained))
+    assert (summary["complete"], summary["exit_code"]) == (True, 0)
+    assert summary["cells"] == {"planned": n, "finished": n}
+    refused = {(r["role"], r["attack"]["name"]) for r in summary["refused"]}
+    assert ("control", "direct") in refused
+    assert main.main(["gate", str(out), "--baseline", str(file), "--update-baseline"]) == 0
+    assert main.main(["gate", str(out), "--baseline", str(file)]) in (0, 3)
+    assert "embedding_inversion" in file.read_text(encoding="utf-8")
+
+
 def test_until_decided_adds_seeds_and_shares_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

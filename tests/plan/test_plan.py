@@ -327,6 +327,45 @@ def test_the_positive_control_is_not_asked_for_a_column_of_the_tables(tmp_path: 
     assert [told.get(a.key) for a in by["audit"]] == ["attribute", "property"]
 
 
+_ON_COLUMNS = {"name": "embedding_inversion", "adversary": "active", "aux_rows": 9}
+_WANTED: dict[str, tuple[list[str], list[dict[str, Any]], bool]] = {
+    "none is refused": (["splitnn"], [{"name": "norm"}], False),
+    "one beside another": (["splitnn"], [{"name": "norm"}, {"name": "direct"}], True),
+    "the one on the labels": (["splitnn"], [{"name": "direct"}, _ON_COLUMNS], True),
+    "the only one": (["splitnn"], [{"name": "direct"}], True),
+    "each at one of two trainings": (
+        ["splitnn", "psi"], [{"name": "norm"}, {"name": "psi_membership"}], True,
+    ),
+    "all of a training": (["splitnn", "psi"], [{"name": "psi_membership"}], True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _WANTED)
+@pytest.mark.parametrize("control", [False, True])
+def test_what_is_wanted_are_the_cells_of_the_groups(
+    tmp_path: Path, name: str, control: bool
+) -> None:
+    """And of refused attacks those at such a cell: what is in no group is never trained."""
+    algorithms, attacks, refuses = _WANTED[name]
+    sections = tomllib.loads(SCENARIO) | {
+        "algorithm": [{"name": a} for a in algorithms], "attack": attacks, "defense": [],
+        "gate": [{"metric": "utility", "min": 0.1}], "audit": {"positive_control": control},
+    }  # fmt: skip
+    scenario = load_scenario(sections)
+    found = make_plan(scenario, load=source, try_out=False)
+    asked: dict[str, set[str]] = {}
+    for group in found.groups:
+        for cell in group.cells:
+            asked.setdefault(cell.key, set()).update(a.key for a in group.attacks)
+    for refused in found.refused:
+        for key in asked.keys() & {*refused.cells}:
+            asked[key].add(refused.attack.key)
+    wanted = make_record(scenario, found, "cpu", 1, tmp_path).wanted
+    assert {cell: {*keys} for cell, keys in wanted.items()} == asked
+    assert len(wanted) == found.cost.trainings
+    assert bool(found.refused) == refuses
+
+
 def test_the_record_says_what_each_section_grants(tmp_path: Path) -> None:
     """Of the positive control too: an attack is shown to work section by section."""
 

@@ -109,14 +109,18 @@ def _systems(plan: Plan) -> list[Algorithm]:
 
 
 def _wanted(plan: Plan) -> dict[str, list[str]]:
-    """Keys of attacks by the key of a cell, of those that do not run too."""
+    """Keys of attacks by the key of a cell, of those that do not run too.
+
+    The cells are those of the plan's groups: one of which all attacks are refused may have none.
+    """
     wanted: dict[str, dict[str, None]] = {}
     for group in plan.groups:
         for cell in group.cells:
             wanted.setdefault(cell.key, {}).update(dict.fromkeys(a.key for a in group.attacks))
     for refused in plan.refused:
         for key in refused.cells:
-            wanted.setdefault(key, {})[refused.attack.key] = None
+            if key in wanted:
+                wanted[key][refused.attack.key] = None
     return {cell: list(keys) for cell, keys in wanted.items()}
 
 
