@@ -17,6 +17,7 @@ from vflsec.audit.intervals import clip_bound
 from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Point, Training
+from vflsec.report.first_screen import LEAKS, build_answer
 from vflsec.report.junit import junit_xml
 from vflsec.report.sarif import build_sarif
 from vflsec.report.summary import Summary, read_summary
@@ -157,3 +158,16 @@ def test_verdicts_are_read_back_with_their_identity_and_older_ones_without(
         for v, old in zip(summary.gates, read_summary({"gates": kept}).gates, strict=True):
             assert old.identity == v.without(*older)
             assert (old.verdict, old.low) == (v.verdict, v.low)
+
+
+@pytest.mark.parametrize("gains", [(0.3, 0.0), (0.3, 0.3)])
+def test_algorithms_are_named_in_both_lists_or_in_none(gains: tuple[float, float]) -> None:
+    """It said "Yes, without a defense. No significant leak without a defense." of two trainings."""
+    at = [Training("toy", algorithm, "none") for algorithm in ("psi", "splitnn")]
+    points = [make_point(t, "norm", "label", gain) for t, gain in zip(at, gains, strict=True)]
+    (answer,) = [a for a in build_answer(make_summary(points, []))["toy"] if a.question == LEAKS]
+    (psi, splitnn), (line,) = [f"in {t.algorithm} without a defense" for t in at], answer.lines
+    both = f"Yes, {psi}, {splitnn}."
+    assert line == (both if all(gains) else f"Yes, {psi}. No significant leak {splitnn}.")
+    alone = build_answer(make_summary(points[:1], []))["toy"][0]
+    assert alone.lines == ("Yes, without a defense.",)

@@ -92,8 +92,9 @@ def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> s
     leaking = dict.fromkeys(c.training for c in mean if c.is_leak)
     rest = dict.fromkeys(c.training for c in mean if c.training not in leaking)
     if leaking:
-        none = f" No significant leak {_at(rest)}." if rest else ""
-        return f"Yes, {_at(leaking)}.{none}"
+        several = len({c.algorithm for c in mean}) > 1
+        none = f" No significant leak {_at(rest, several)}." if rest else ""
+        return f"Yes, {_at(leaking, several)}.{none}"
     if all(c.low is None for c in mean):
         return f"Unknown: {ONE_SEED}."
     tests = max(c.tried for c in mean)
@@ -111,10 +112,10 @@ def _count_people(share: float) -> str:
     return f"{_many(share) if share >= 0.001 else 'fewer than 1'} of 1,000 people"
 
 
-def _at(trainings: Iterable[Training]) -> str:
-    every = list(trainings)
-    several = len({t.algorithm for t in every}) > 1
-    return join_some([(f"{t.algorithm} " if several else "") + format_deployment(t) for t in every])
+def _at(trainings: Iterable[Training], several: bool) -> str:
+    """Trainings in a sentence, with their algorithms where the data set has several."""
+    names = ((f"in {t.algorithm} " if several else "") + format_deployment(t) for t in trainings)
+    return join_some(list(names))
 
 
 def _how_much(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> Iterator[str]:
