@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.leakage import read_records, results_frame, summarise
 from vflsec.audit.metrics import score
 from vflsec.audit.pareto_front import trials
+from vflsec.audit.point import write_points
+from vflsec.audit.result import Audit
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 
@@ -150,11 +153,11 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
     """It was advised: its worst upper bound is below chance."""
     open_ = of_classes(0, defense="coae", strength=0.0)
     records = [*open_, *of_classes(-1, defense="coae", strength=1.0)]
-    found = {t.strength: t for t in trials(read_records(records))}
+    found = {t.strength: t for t in trials(summarise(read_records(records)), Gate(max=0.05))}
     assert found[1.0].leak_high < 0
     assert not found[1.0].meets(0.05)
     assert found[1.0].failed is not None
-    assert found[1.0].failed.code is Rule.REVERSED_RANKING
+    assert found[1.0].failed.rule is Rule.REVERSED_RANKING
     assert found[0.0].failed is None
     said = build_findings(summarise(read_records(records)), ())
     kinds = {f.place.strength: f.kind for f in said if f.place.attack == "direction"}
@@ -227,10 +230,15 @@ def test_a_reversal_that_is_sure_and_small_asks_for_seeds_and_a_large_one_does_n
     assert large.more_seeds is None
 
 
-def test_the_trials_of_a_frame_are_those_of_its_rows() -> None:
-    """`trials(audit.results)`, which notebook 05 calls, failed on the names of columns."""
-    records = [*of_classes(0, defense="coae", strength=0.0, role="audit"),
-               *of_classes(-1, defense="coae", strength=1.0, role="audit")]  # fmt: skip
-    rows, frame = read_records(records), results_frame(records).assign(role="audit")
-    assert len(trials(frame)) == 2
-    assert trials(frame) == trials(rows)
+def test_the_points_of_an_audit_are_those_of_what_is_audited() -> None:
+    """`trials(audit.points, limit)`, which notebook 05 calls: a reference is no strength of it."""
+    records = [*of_classes(0, defense="coae", strength=0.0),
+               *of_classes(-1, defense="coae", strength=1.0)]  # fmt: skip
+    other = of_classes(0, algorithm="local", defense="coae", strength=0.0)
+    own, both = (summarise(read_records(r)) for r in (records, [*records, *other]))
+    frame = results_frame([*records, *other])
+    frame["role"] = ["reference" if a == "local" else "audit" for a in frame["algorithm"]]
+    audit = Audit(Path(), frame, {"points": write_points(both)}, (), 0)
+    limit = Gate(max=0.05)
+    assert len(trials(audit.points, limit)) == 2
+    assert trials(audit.points, limit) == trials(own, limit)

@@ -130,23 +130,26 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
 
 
 def test_no_strength_is_chosen_at_which_something_failed() -> None:
-    found = {t.strength: t for t in trials(read_records(some_lost()))}
+    found = {t.strength: t for t in trials(summarise(read_records(some_lost())), Gate(max=0.05))}
     assert found[1.0].leak_high < 0.01
     broken = found[1.0].failed
     assert broken is not None
-    assert (broken.code, "2 seeds" in broken.text) == (Rule.FAILED_RUNS, True)
+    assert (broken.rule, "2 seeds" in broken.reason) == (Rule.FAILED_RUNS, True)
     assert found[0.0].failed is None
     strength, reason = module._choose(list(found.values()), 0.05, 0.2)
     assert strength is None
-    assert "At strength 1 the training failed on 2 seeds (diverged)" in reason
+    assert "At strength 1: Cannot pass: 2 seeds of auc failed (diverged)" in reason
 
 
 def test_an_attack_that_failed_everywhere_is_no_gap_in_the_trials() -> None:
     lost = [of(s, "norm", None, defense="iso", strength=2.0, metric="", split="") for s in range(5)]
-    found = {t.strength: t for t in trials(read_records([*some_lost(), *lost]))}
+    found = {
+        t.strength: t
+        for t in trials(summarise(read_records([*some_lost(), *lost])), Gate(max=0.05))
+    }
     broken = found[2.0].failed
     assert broken is not None
-    assert (broken.code, "5 seeds" in broken.text) == (Rule.FAILED_RUNS, True)
+    assert (broken.rule, "5 seeds" in broken.reason) == (Rule.FAILED_RUNS, True)
     assert not found[2.0].meets(0.4)
     assert found[0.0].meets(0.4)
 

@@ -10,14 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
 from engine_fakes import source
 
 from vflsec.audit.gate import TASK, Gate, Origin, Rule, Shortfall, Verdict
-from vflsec.audit.leakage import read_records
+from vflsec.audit.judge import judge
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import Trial, pareto, trials
+from vflsec.audit.validated import Validation
 from vflsec.cli.main import main
 from vflsec.cli.tune import _format_command, _print_deployment
 from vflsec.engine import run as engine
@@ -48,11 +51,10 @@ def faked(
         grid = scenario.resolved()["defense"][0]["strength"]
         asked.append((folder, seeds, grid))
         about = {"summary": {}, "verdicts": (), **more}
-        return type("A", (), {"results": [made(s, folder) for s in grid], **about})
+        return type("A", (), {"points": [made(s, folder) for s in grid], **about})
 
     patch.setattr(module, "run_audit", audit)
-    for name in ("read_rows", "trials"):
-        patch.setattr(module, name, lambda found: found)
+    patch.setattr(module, "trials", lambda points, _: points)
     return asked
 
 
@@ -69,6 +71,10 @@ def records(
         for s in range(seeds)
         for attack, target, value in figures
     ]  # fmt: skip
+
+
+def trials_of(rows: list[dict[str, Any]]) -> list[Trial]:
+    return trials(summarise(read_records(rows), shares=True), Gate(max=0.05))
 
 
 @pytest.mark.parametrize("high", [math.nan, math.inf])
@@ -589,7 +595,7 @@ def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
     points = ((0.0, 0.9), (1.0, 0.01), (2.0, 0.5))
     rows = [r for x, v in points
             for r in records(("norm", "label", v), ("", "", 0.9), strength=x)]  # fmt: skip
-    found = {t.strength: t for t in trials(read_records(rows))}
+    found = {t.strength: t for t in trials_of(rows)}
     assert found[1.0].leak < -0.4
     assert found[1.0].leak_high > 0.48
     assert [found[s].turned for s in (0.0, 1.0, 2.0)] == [False, True, False]
@@ -607,7 +613,7 @@ def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
 
     rows = [*at("small", 0.0, 0.9, 0.95), *at("small", 5.0, 0.52, 0.94)]
     rows += [*at("large", 0.0, 0.8, 0.95), *at("large", 5.0, 0.5, 0.6)]
-    bare, found = trials(read_records(rows))
+    bare, found = trials_of(rows)
     assert (bare.strength, bare.drop) == (0.0, 0.0)
     assert (found.drop, found.utility) == (pytest.approx(0.35), pytest.approx(0.6))
     assert found.leak == pytest.approx(0.02)  # of the other one
@@ -627,8 +633,8 @@ def test_a_strength_is_not_advised_on_less_than_a_gate_passes_on(
         for x, auc in ((0.0, 0.9), (5.0, 0.5))
         for r in records(("norm", "label", auc), ("", "", 0.9), seeds=seeds, strength=x, n=n)
     ]
-    bare, found = trials(read_records(rows))
-    assert [t.failed and t.failed.code for t in (bare, found)] == [short, short]
+    bare, found = trials_of(rows)
+    assert [t.failed and t.failed.detail for t in (bare, found)] == [None, short]  # bare: it leaks
     assert found.leak_high < 0.02
     assert module._choose([bare, found], 0.05, 0.03)[0] == (None if short else 5.0)
 
@@ -644,11 +650,11 @@ def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
         if r["attack"] == "norm" and r["strength"] == 5
     ]  # fmt: skip
     rows = [r for r in rows if r["target"] != "feature"]  # which are not run under that target
-    bare, found = trials(read_records([*rows, *broken]))
+    bare, found = trials_of([*rows, *broken])
     assert (bare.failed, bare.attack, found.attack) == (None, "norm", "norm")
     assert found.failed is not None
-    assert found.failed.code is Rule.FAILED_RUNS
-    assert "swap_probe" in found.failed.text
+    assert found.failed.rule is Rule.FAILED_RUNS
+    assert "swap_probe" in found.failed.reason
     assert not found.meets(0.05)
 
 
@@ -680,7 +686,7 @@ def test_a_leak_is_planted_where_every_gate_is_at_a_strength(
         roles = {g.role for g in make_plan(scenario, load=source).groups}
         seen.append((folder, len(scenario.root.gate), "control" in roles))
         found = [trial(s, 0.0, 0.0) for s in (0, 1, 8)]
-        return type("A", (), {"results": found, "summary": {}, "verdicts": ()})
+        return type("A", (), {"points": found, "summary": {}, "verdicts": ()})
 
     faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0))
     monkeypatch.setattr(module, "run_audit", audit)
@@ -691,19 +697,68 @@ def test_a_leak_is_planted_where_every_gate_is_at_a_strength(
     assert {*seen} == {(out, int(some), True), (out / "confirm", int(some), some)}
 
 
+def drawn(rng: np.random.Generator, strength: float) -> list[dict[str, Any]]:
+    """Rows of two attacks at a strength: leaks of all sizes beside controls that leave little."""
+    seeds, own = int(rng.integers(2, 7)), float(rng.choice([0.5, 0.8, 0.97]))
+    out = records(("", "", 0.9), seeds=seeds, strength=strength)
+    for attack in ("norm", "direction")[: rng.integers(1, 3)]:
+        leak, spread = rng.choice([0.0, 0.02, 0.2, 1.0]), rng.choice([0.001, 0.02])
+        if rng.random() < 0.1:
+            leak = -own  # in reverse
+        counted, named = rng.random() < 0.7, float(rng.choice([0.0, 0.02, 0.4]))
+        for r in records((attack, "label", 0.0), seeds=seeds, strength=strength,
+                         n=int(rng.choice([15, 300]))):  # fmt: skip
+            value = np.clip(own + leak * (1 - own) + rng.normal(0, spread), 0, 1)
+            beside = {"scratch": {"value": own, "cv": own}}
+            out.append(r | {"value": float(value), "controls": beside, "primary": "auc"})
+            if counted:
+                share, none = {"value": named}, {"scratch": {"value": 0.0, "cv": 0.0}}
+                people = {"metric": "exposed", "chance": 0.0, "controls": none, "primary": "auc"}
+                out.append(r | share | people)
+        if rng.random() < 0.1:
+            out[-1] |= {"value": None, "status": "error", "reason": "it broke"}
+    return out
+
+
+def test_no_strength_is_called_good_where_the_gate_of_its_limit_does_not_pass() -> None:
+    """`tune` confirmed strength 0 by an AUC that had no room, where 421 of 1,000 people were named
+    and a gate with the same limit failed.
+    """
+    rng, met, rules = np.random.default_rng(0), 0, set()
+    for _ in range(80):
+        rows = [r for strength in (0.0, 1.0, 2.0) for r in drawn(rng, strength)]
+        points = summarise(read_records(rows), shares=bool(rng.random() < 0.7))
+        limit = Gate(
+            max=float(rng.choice([0.01, 0.05, 0.2])), confidence=float(rng.choice([0.9, 0.99]))
+        )
+        works = {p.place: Validation(validated=True) for p in points}
+        of = {v.strength: v for v in judge(points, [limit], works)}
+        silent = {v.strength: v for v in judge(points, [limit], {})}
+        for t in trials(points, limit):
+            assert t.meets(limit.threshold) == of[t.strength].passes, of[t.strength]
+            assert not (t.meets(limit.threshold) and silent[t.strength].verdict == "FAIL")
+            met += t.meets(limit.threshold)
+            rules.add((of[t.strength].rule, bool(of[t.strength].judged_by)))
+    assert met > 20
+    assert rules > {
+        (Rule.EXCEEDED, True), (Rule.EXCEEDED, False), (Rule.WITHIN, True), (Rule.WITHIN, False),
+        (Rule.NO_ROOM, False), (Rule.FAILED_RUNS, False), (Rule.UNDERPOWERED, False),
+    }  # fmt: skip
+
+
 def test_where_no_attack_sees_a_message_nothing_leaks_and_the_loss_counts() -> None:
     rows = records(("", "", 0.9), ("norm", "label", 0.8))
     rows += records(("", "", 0.8), strength=9.0)
     unseen = records(("norm", "label", 0.0), strength=9.0)
     rows += [r | {"status": "not-observable", "value": None} for r in unseen]
-    found = {t.strength: t for t in trials(read_records(rows))}
+    found = {t.strength: t for t in trials_of(rows)}
     assert (found[9.0].leak, found[9.0].leak_high, found[9.0].attack) == (0.0, 0.0, "")
     assert found[9.0].drop == pytest.approx(0.1)
     assert found[9.0].meets(0.01)
     assert not found[0.0].meets(0.01)
     lost = [r | {"status": "error", "value": None} if (r["strength"], r["seed"]) == (9.0, 0) else r
             for r in rows]  # fmt: skip
-    found = {t.strength: t for t in trials(read_records(lost))}
+    found = {t.strength: t for t in trials_of(lost)}
     assert found[9.0].failed  # a training that broke is no proof of anything
     assert not found[9.0].meets(0.01)
 

@@ -108,8 +108,22 @@ def judge(
     return [verdict for gate in gates for verdict in _judge_gate(gate, audit)]
 
 
+def weigh(summary: Sequence[Point], gate: Gate, validated: Validated) -> dict[Training, Weighed]:
+    """What a gate weighs at every point it selects, without those where it finds no figure.
+
+    Args: of :func:`judge`, for one gate.
+    """
+    audit = _Audit.of(summary, validated, {})
+    found = {at: _weigh_point(of, gate, audit) for at, of in _select(gate, audit).items()}
+    return {at: of[0] for at, of in found.items() if of is not None}
+
+
+def _select(gate: Gate, audit: _Audit) -> dict[Training, list[Point]]:
+    return group_by((p for p in audit.points if is_selected(p, gate)), lambda p: p.training)
+
+
 def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
-    points = group_by((p for p in audit.points if is_selected(p, gate)), lambda p: p.training)
+    points = _select(gate, audit)
     if not points:
         reason = f"Nothing measured answers '{gate.label}'."
         return [Verdict.about(Training(), gate, Ruling(Rule.NOTHING_SELECTED, reason))]
@@ -120,25 +134,19 @@ def _judge_gate(gate: Gate, audit: _Audit) -> list[Verdict]:
 def _judge_point(
     at: Training, points: Sequence[Point], gate: Gate, audit: _Audit, unasked: Sequence[str]
 ) -> Verdict:
-    def weigh(p: Point) -> Candidate | None:
-        return _candidate(p, gate, audit)
-
-    pairs = [(p, weigh(p)) for p in points]
-    missing = [p for p, c in pairs if c is None]
-    every = [choose_figure(c, gate, audit.figures(p), weigh) for p, c in pairs if c is not None]
-    if not every:
-        reason = verdict_text.format_nothing(missing, gate)
+    found = _weigh_point(points, gate, audit)
+    if found is None:
+        reason = verdict_text.format_nothing(points, gate)
         return Verdict.about(at, gate, Ruling(Rule.NOTHING_MEASURED, reason))
-    failed = [p for p in points if p.failed]
-    weighed, left, low = _weigh(every, missing, failed, gate, audit.doses)
+    weighed, left, low = found
     lead, ruling = decide(weighed)
-    more, found = ruling.more_seeds, verdict_text.find_seed_apart(lead)
+    more, warned = ruling.more_seeds, verdict_text.find_seed_apart(lead)
     if ruling.rule.verdict == PASS:
-        found = [*_find_warnings(weighed, left, unasked, audit), *found]
+        warned = [*_find_warnings(weighed, left, unasked, audit), *warned]
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
     ruling = replace(
-        ruling, reason=ruling.reason + format_warnings(found)[1], more_seeds=more,
-        warnings=(*ruling.warnings, *found),
+        ruling, reason=ruling.reason + format_warnings(warned)[1], more_seeds=more,
+        warnings=(*ruling.warnings, *warned),
     )  # fmt: skip
     low, high = _turn(low, weighed.high, gate, lead)
     return Verdict.about(
@@ -201,11 +209,22 @@ def _reversed(point: Point, gate: Gate, audit: _Audit) -> tuple[Against | None, 
     return (None, "") if ranks is None else (as_against(ranks.mirrored), ranks.metric)
 
 
-def _weigh(
-    every: Sequence[Candidate], missing: Sequence[Point], failed: Sequence[Point], gate: Gate,
-    doses: Doses,
-) -> tuple[Weighed, list[Unanswered], float | None]:  # fmt: skip
-    """What the rules look at, the questions left open, and the lower bound of the maximum."""
+def _weigh_point(
+    points: Sequence[Point], gate: Gate, audit: _Audit
+) -> tuple[Weighed, list[Unanswered], float | None] | None:
+    """What the rules look at, the questions left open, and the lower bound of the maximum; None
+    where there is no figure.
+    """
+
+    def ask(p: Point) -> Candidate | None:
+        return _candidate(p, gate, audit)
+
+    pairs = [(p, ask(p)) for p in points]
+    missing = [p for p, c in pairs if c is None]
+    every = [choose_figure(c, gate, audit.figures(p), ask) for p, c in pairs if c is not None]
+    if not every:
+        return None
+    failed = [p for p in points if p.failed]
     alpha = 1 - gate.confidence
     beyond, level = _find_beyond(every, alpha)
     found, left = set_aside(every, beyond, gate)
@@ -216,7 +235,7 @@ def _weigh(
         gate, alpha, level, found, beyond, [c.bound("upper", alpha) for c in found], missing,
         failed, [p for p in missing if _blocks(p, gate, judged)],
         verdict_text.find_detectable(found, alpha * gate.confidence) if leaks else {},
-        verdict_text.find_dosed(found, doses) if leaks else {},
+        verdict_text.find_dosed(found, audit.doses) if leaks else {},
     )  # fmt: skip
     return weighed, left, max(lows, default=None)
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
-from vflsec.audit import leakage
-from vflsec.audit.controls import is_leak
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import NO_FIGURE
-from vflsec.audit.gate import Reason, Rule, Verdict
+from vflsec.audit.gate import Gate, Rule, Ruling, Verdict
+from vflsec.audit.gate_candidate import Candidate
+from vflsec.audit.gate_rules import Weighed, decide
+from vflsec.audit.gate_selection import is_selected
+from vflsec.audit.judge import weigh
 from vflsec.audit.point import Point
-from vflsec.audit.result_row import ResultRow, read_rows
-from vflsec.audit.verdict_text import find_shortfall
+from vflsec.audit.validated import Validation
+from vflsec.audit.verdict_text import format_failed, name_figure
 from vflsec.errors import ConfigError
 from vflsec.runtime.grouping import group_by
 
@@ -23,6 +23,8 @@ from vflsec.runtime.grouping import group_by
 @dataclass(frozen=True)
 class Trial:
     """One strength of one defense: the worst attack's advantage and the main task, with bounds.
+
+    Every attack is judged by the figure that the gate of its limit judges it by.
 
     Attributes:
         defense, strength: what was run.
@@ -34,11 +36,11 @@ class Trial:
             trainings (data sets, algorithms, phases) these three are of the one that loses most.
         claimed, measured: the epsilon that is claimed, and the largest lower bound that canaries
             measure of it; None where nothing is claimed, or tested.
-        failed: an attack or training that failed on some seed there, an attack on several classes
-            that ranks them in reverse, or one with less evidence than a gate passes on; the code is
-            a :class:`vflsec.audit.gate.Rule` or :class:`vflsec.audit.gate.Shortfall`. None if none.
+        failed: why the limit's gate passes nothing there whatever the bounds are: something failed,
+            an answer ranks in reverse, evidence is missing, or no figure has room. None if it may.
         turned: whether `leak_high` is that of an answer turned round.
         gates: what the gates of the audit say there.
+        judged_by: the metric of `leak_high`, where it stands in for the attack's own; else ''.
     """
 
     defense: str
@@ -51,14 +53,20 @@ class Trial:
     drop_high: float
     claimed: float | None = None
     measured: float | None = None
-    failed: Reason | None = None
+    failed: Ruling | None = None
     turned: bool = False
     gates: tuple[Verdict, ...] = ()
+    judged_by: str = ""
+
+    @property
+    def unit(self) -> str:
+        """What the advantage is measured in, where that is another figure than usual; or ''."""
+        return f" in {name_figure(self.judged_by)}" if self.judged_by else ""
 
     @property
     def named(self) -> str:
-        """The attack, or that none sees a message."""
-        return self.attack or "no attack sees a message"
+        """The attack, with what it is judged by, or that none sees a message."""
+        return f"{self.attack}{self.unit}" if self.attack else "no attack sees a message"
 
     def meets(self, leak: float) -> bool:
         """Whether every attack gave a figure to pass on, its upper bound is within, and no gate
@@ -97,91 +105,77 @@ class Trial:
         return f" Claimed epsilon {self.claimed:.4g}, measured at least {self.measured:.3g}."
 
 
-def trials(results: Iterable[ResultRow] | pd.DataFrame) -> list[Trial]:
-    """One trial for each defense and strength of an audit's results.
+_KEPT_OPEN = (
+    Rule.SINGLE_SEED, Rule.FAILED_RUNS, Rule.REVERSED_RANKING, Rule.UNDERPOWERED, Rule.NO_ROOM,
+)  # fmt: skip
+"""Rules by which a gate passes nothing, whatever the bounds are."""
+
+
+def trials(points: Sequence[Point], limit: Gate) -> list[Trial]:
+    """One trial for each defense and strength of an audit.
+
+    Args:
+        points: :attr:`vflsec.audit.result.Audit.points`.
+        limit: a maximum of the advantage. It is judged as any gate is, as if every attack were
+            validated: which are not is for whoever asks.
 
     Raises:
         ConfigError: no attack gave a figure.
     """
-    rows = read_rows(results) if isinstance(results, pd.DataFrame) else results
-    points = leakage.summarise([r for r in rows if r.role == "audit"])
-    if not any(p.is_main for p in points):
+    asked = [p for p in points if not p.attack or is_selected(p, limit)]
+    if not any(p.is_main for p in asked):
         raise ConfigError(f"tune: {NO_FIGURE}. See `vflsec check`.")
-    swept = (p for p in points if p.strength is not None)
+    weighed = weigh(points, limit, {p.place: Validation(validated=True) for p in points})
+    swept = (p for p in asked if p.strength is not None)
     by = group_by(swept, lambda p: (p.defense, p.strength or 0.0))
-    broken = _broken(points)
-    return [_trial(by[k], broken.get(k)) for k in sorted(by) if any(p.attack for p in by[k])]
+    here = group_by(weighed.items(), lambda of: (of[0].defense, of[0].strength or 0.0))
+    return [
+        _trial(by[k], [w for _, w in here.get(k, ())]) for k in sorted(by)
+        if any(p.attack for p in by[k])
+    ]  # fmt: skip
 
 
-def _trial(points: Sequence[Point], failed: Reason | None) -> Trial:
-    """Of the points of one defense and strength."""
-    defense, strength = points[0].defense, points[0].strength or 0.0
-    rows = [p for p in points if p.is_main]
-    if not rows and all(p.status == "not-observable" for p in points if p.attack):
-        lost = _dearest(points)
-        return Trial(
-            defense, strength, 0.0, 0.0, "", _or(lost.utility.mean, math.nan),
-            _or(lost.utility_drop.mean, math.nan), _or(lost.utility_drop.high, math.inf),
-            failed=failed,
-        )  # fmt: skip
-    if not rows:
-        none = (math.nan, math.inf, "", math.nan, math.nan, math.inf)
-        return Trial(defense, strength, *none, failed=failed)
-    worst = max(rows, key=_bound)
-    bare = worst.is_undefended
-    paid = worst if bare else _dearest(points)
-    drop = paid.utility_drop
+def _trial(points: Sequence[Point], weighed: Sequence[Weighed]) -> Trial:
+    """Of the points of one defense and strength, and what the limit's gate weighs of them."""
+    paid, failed = _dearest(points), _find_failed(points, weighed)
+    drop, high = paid.utility_drop.mean, paid.utility_drop.high
+    lost = (0.0, 0.0) if paid.is_undefended else (_or(drop, math.nan), _or(high, math.inf))
+    cost = _or(paid.utility.mean, math.nan), *lost
+    defense, strength = paid.defense, paid.strength or 0.0
+    found = [(c, *_bound(c, w.alpha)) for w in weighed for c in w.found]
+    if not found:
+        unseen = all(p.status == "not-observable" for p in points if p.attack)
+        leak = (0.0, 0.0) if unseen else (math.nan, math.inf)
+        return Trial(defense, strength, *leak, "", *cost, failed=failed)
+    worst, most, turned = max(found, key=lambda of: of[1])
     return Trial(
-        defense, strength,
-        max((p.advantage.mean for p in rows if p.advantage.mean is not None), default=math.nan),
-        _bound(worst), worst.attack, _or(paid.utility.mean, math.nan),
-        0.0 if bare else _or(drop.mean, math.nan), 0.0 if bare else _or(drop.high, math.inf),
-        failed=failed,
-        turned=_bound(worst) > _or(worst.advantage.high, math.inf),
+        defense, strength, max(c.value for c, *_ in found), most, worst.name, *cost,
+        failed=failed, turned=turned, judged_by=worst.judged_by,
     )  # fmt: skip
 
 
-def _bound(point: Point) -> float:
-    """The upper bound of its advantage, or of that of the answer turned round."""
-    return max(_or(point.advantage.high, math.inf), _or(point.mirrored.high, -math.inf))
+def _bound(c: Candidate, alpha: float) -> tuple[float, bool]:
+    """The upper bound of its figure or of the answer turned round; and whether it is of that."""
+    high, turned = _or(c.bound("upper", alpha), math.inf), -math.inf
+    if c.reversed is not None and not c.reversed_metric:
+        turned = _or(c.reversed.bound("upper", alpha), -math.inf)
+    return max(high, turned), turned > high
+
+
+def _find_failed(points: Sequence[Point], weighed: Sequence[Weighed]) -> Ruling | None:
+    """What failed, or else what the limit's gate says against any figure; None if nothing."""
+    main = (p for p in points if p.attack or p.metric in ("", p.utility_metric))
+    lost = [p for p in main if p.failed or (p.status == "ok" and p.value.mean is None)]
+    if lost:
+        return Ruling(Rule.FAILED_RUNS, format_failed(lost, ()))
+    rulings = (decide(w)[1] for w in weighed)
+    return next((r for r in rulings if r.rule in _KEPT_OPEN), None)
 
 
 def _dearest(points: Sequence[Point]) -> Point:
     """The point of a strength at which the loss of utility may be largest, wherever it leaks."""
     here = [p for p in points if p.attack or p.metric == p.utility_metric]
     return max(here, key=lambda p: _or(p.utility_drop.high, math.inf))
-
-
-def _broken(points: Sequence[Point]) -> dict[tuple[str, float | None], Reason]:
-    """What has no figure on some seed, with the reason, ranks classes in reverse, or is too little
-    to pass on, by defense and strength.
-    """
-    out: dict[tuple[str, float | None], Reason] = {}
-    for said in (_failed, _reversed, _too_little):
-        for p in points:
-            if why := said(p):
-                out.setdefault((p.defense, p.strength), why)
-    return out
-
-
-def _failed(p: Point) -> Reason | None:
-    if not p.failed:
-        return None
-    seeds = f"{p.failed} seed{'s' if p.failed > 1 else ''}"
-    why = f" ({p.reason})" if p.reason else ""
-    return Reason(Rule.FAILED_RUNS, f"{p.attack or 'the training'} failed on {seeds}{why}")
-
-
-def _reversed(p: Point) -> Reason | None:
-    ranks = p.attack and p.is_ranking and p.metric != p.primary
-    if not ranks or not is_leak(p.mirrored.mean, p.mirrored.low):
-        return None
-    text = f"{p.attack} leaks with labels flipped ({p.mirrored.mean:+.3f} of {p.metric})"
-    return Reason(Rule.REVERSED_RANKING, text)
-
-
-def _too_little(p: Point) -> Reason | None:
-    return find_shortfall(p, p.leakage) if p.is_main and p.leakage is not None else None
 
 
 def pareto(found: Sequence[Trial]) -> list[Trial]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vflsec.audit.point import Point
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -28,6 +30,14 @@ class Audit:
     summary: dict[str, Any]
     verdicts: Sequence[Any]
     exit_code: int
+
+    @property
+    def points(self) -> list[Point]:
+        """Means over seeds of what is audited, without references."""
+        own = self.results[self.results["role"] == "audit"]
+        audited = {*zip(own["dataset"], own["algorithm"], strict=True)}
+        found = (Point.read(row) for row in self.summary["points"])
+        return [p for p in found if (p.dataset, p.algorithm) in audited]
 
     @property
     def findings(self) -> list[str]:

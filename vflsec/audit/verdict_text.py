@@ -105,6 +105,11 @@ def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
 _STANDING_IN = {"exposed": "exposed people", "error_removed": "shares of the remaining error"}
 
 
+def name_figure(metric: str) -> str:
+    """A metric that stands in for another, in words."""
+    return _STANDING_IN[metric]
+
+
 def _figure(c: Candidate, gate: Gate) -> str:
     what = f"the {gate.metric}" + (f" of {c.name}" if c.point.attack else "")
     what += f" in {_STANDING_IN[c.point.metric]}" if c.instead_of else ""

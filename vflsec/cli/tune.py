@@ -87,7 +87,7 @@ def tune(
     else:
         say("Best trade-offs (Pareto front, means; the largest advantage of any attack):")
         for t in front:
-            figures = f"utility {t.utility:.3f}, advantage {t.leak:+.3f}"
+            figures = f"utility {t.utility:.3f}, advantage{t.unit} {t.leak:+.3f}"
             say(f"  {t.defense} {t.strength:g}: {figures}.{t.epsilons()}")
     lost = any(f.strength is None or f.confirmed is False or f.silent for f in found)
     raise typer.Exit(3 if lost else 0)

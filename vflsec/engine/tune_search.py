@@ -1,10 +1,10 @@
 """How strong a defense has to be: the least strength that meets a leakage target, and its cost.
 
 Strengths are tried over whole cohorts (all seeds of a strength train together) in one results
-directory, so nothing is trained twice. A strength *meets* the target if the upper bound of every
-attack's advantage over the controls is within it, turned round or not, and no attack and no
-training failed there on any seed; it is *affordable* if the upper bound of the utility drop is
-within the given drop; bounds are those of the audit's t intervals. The search halves the interval
+directory, so nothing is trained twice. A strength *meets* the target if a gate with that
+maximum of the advantage would pass there, were every attack validated: it is judged by the same
+figures, bounds and rules; it is *affordable* if the upper bound of the utility drop, of the audit's
+t interval, is within the given drop. The search halves the interval
 between the strongest strength that fails and the weakest that meets, on a logarithmic scale, which
 takes for granted that a stronger setting never leaks more. A strength picked because its bounds
 look good looks better than it is, so the choice is then judged once more on seeds that had no part
@@ -22,9 +22,9 @@ from typing import Any
 
 from vflsec.audit.gate import EPSILON, TASK, Gate, Rule, Verdict, WordedCode
 from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.metrics import find_reach
 from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
-from vflsec.audit.result_row import read_rows
 from vflsec.audit.rounding import show, show_exact
 from vflsec.audit.validated import Validation
 from vflsec.config.components import flat_params
@@ -156,7 +156,8 @@ def tune(
     out, progress = how.pop("out", None), how.pop("progress", Reporter)
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     _check_target(loaded, target)
-    search = _Search(loaded, _section(loaded, name), folder, how, target, progress)
+    limit = Gate(max=leak, target=target)
+    search = _Search(loaded, _section(loaded, name), folder, how, limit, progress)
     largest = search.find_largest(low)
     tried = search.between(low, min(high, largest), leak, rounds)
     found = tuple(tried[s] for s in sorted(tried))
@@ -203,8 +204,8 @@ def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float) 
     gates = f", and {passed} of {many} gates of the scenario pass" if many else ""
     return (
         f" On fresh seeds {seeds[0]} to {seeds[-1]} the upper bounds are "
-        f"{show(trial.leak_high, leak, '+.3f')} (advantage) and {show(trial.drop_high, drop)} "
-        f"(loss of utility){gates}"
+        f"{show(trial.leak_high, leak, '+.3f')} (advantage{trial.unit}) and "
+        f"{show(trial.drop_high, drop)} (loss of utility){gates}"
     )
 
 
@@ -216,7 +217,7 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
     top = max(worse, key=lambda t: t.find_excess(leak))
     at = f"at strength {show_exact(top.strength)}"
     if top.leak_high > leak:
-        what = f"leaks: {show(top.leak_high, leak, '+.3f')} ({top.attack}) {at}"
+        what = f"leaks: {show(top.leak_high, leak, '+.3f')} ({top.named}) {at}"
     else:
         what = f"may expose single people {at}"
     return f" A stronger setting {what}."
@@ -236,6 +237,8 @@ def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int
         ("leak", leak, check.finite), ("rounds", rounds, check.at_least(0)),
     ):  # fmt: skip
         rule(f"tune: {key}", value)
+    if leak >= (most := find_reach("advantage")[1]):
+        raise check.fail("tune: leak", f"below {most:g}, the most an advantage can reach", leak)
     if high <= low:
         raise check.fail("tune: high", f"above low ({low:g})", high)
 
@@ -245,11 +248,11 @@ class _Search:
 
     def __init__(
         self, loaded: Scenario, section: Params, folder: Path, how: Mapping[str, Any],
-        target: str = "*", progress: Callable[[], Reporter] = Reporter,
+        limit: Gate, progress: Callable[[], Reporter] = Reporter,
     ) -> None:  # fmt: skip
         self.progress = progress
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
-        self.target = target
+        self.limit, self.target = limit, limit.target
         self.tried: dict[float, Trial] = {}
         self.silent: dict[str, Validation] = {}
         self.reads: dict[str, set[str]] = {}
@@ -258,7 +261,7 @@ class _Search:
         others.pop(str(section["name"]), None)
         claims = getattr(registry.defenses.get(str(section["name"])), "counted", "")
         self.gates, self.unasked = _divide_gates(
-            loaded, target, claims=bool(claims) and loaded.root.audit.canaries
+            loaded, self.target, claims=bool(claims) and loaded.root.audit.canaries
         )
         self.others = tuple(others)
 
@@ -286,8 +289,8 @@ class _Search:
         both = _claims(summary)
         both |= {s: pair for (_, s), pair in pair_claims(verdicts).items()}
         made = {}
-        others = {a.label for a in summary.attacks.values() if self.target not in ("*", a.target)}
-        for t in trials(r for r in read_rows(audit.results) if r.attack not in others):
+        limit = replace(self.limit, confidence=summary.confidence)
+        for t in trials(audit.points, limit):
             claimed, measured = both.get(t.strength, (None, None))
             gates = _judged(verdicts, t.strength)
             made[t.strength] = replace(t, claimed=claimed, measured=measured, gates=gates)
@@ -453,11 +456,11 @@ def _explain_leak(found: Sequence[Trial], leak: float) -> str:
             f"exposed. Strength {least.strength:g} comes closest, with an upper bound of "
             f"{show(gate.high or 0.0, gate.threshold)} ({gate.label})."
         )
-    said = (
+    failed = [f" At strength {t.strength:g}: {t.failed.reason}" for t in found if t.failed]
+    said = "No strength is shown to be within the limits." if not whole else (
         f"No strength brings every upper bound within {leak:g}: the lowest is "
         f"{show(least.leak_high, leak, '+.3f')} ({least.named}) at strength {least.strength:g}."
-    )
-    failed = [f" At strength {t.strength:g} {t.failed.text}." for t in found if t.failed]
+    )  # fmt: skip
     return said + "".join(failed[:1])
 
 
