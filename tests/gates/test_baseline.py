@@ -125,9 +125,16 @@ def test_a_baseline_that_tolerates_any_rise_passes_nothing(tmp_path: Path) -> No
     assert (v.rule, v.detail) == ("underpowered", "any_rise_tolerated")
 
 
-@pytest.mark.parametrize(("own", "verdict"), [(0.96, "PASS"), (0.98, "INCONCLUSIVE")])
+@pytest.mark.parametrize(
+    ("own", "old", "verdict"),
+    [
+        (0.96, 0.0, "PASS"), (0.98, 0.0, "INCONCLUSIVE"),
+        (0.96, 0.02, "INCONCLUSIVE"),  # which leaves 0.02 to rise by
+        (0.98, -0.02, "PASS"), (0.6, 0.39, "PASS"),  # a known leak of nearly all
+    ],
+)  # fmt: skip
 def test_where_a_control_leaves_less_than_is_tolerated_no_rise_can_fail(
-    own: float, verdict: str, tmp_path: Path
+    own: float, old: float, verdict: str, tmp_path: Path
 ) -> None:
     """0.02 are left of an AUC of 1, at 0.03 that are tolerated."""
 
@@ -136,8 +143,9 @@ def test_where_a_control_leaves_less_than_is_tolerated_no_rise_can_fail(
         return rows({"a0": [own + gain - 0.5 for gain in gains]}, controls=beside)
 
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(make_baseline(made(0.001, 0.0, -0.001), "", "")))
-    (v,) = judge_regressions(made(0.019, 0.02, 0.018), read_baseline(path), LIVE)
+    path.write_text(json.dumps(make_baseline(made(old + 0.001, old, old - 0.001), "", "")))
+    now = old + 0.019
+    (v,) = judge_regressions(made(now, now + 0.001, now - 0.001), read_baseline(path), LIVE)
     assert v.verdict == verdict
     assert (v.detail == "any_rise_tolerated") is (verdict != "PASS")
 

@@ -412,14 +412,17 @@ def _find_any_rise_tolerated(
 ) -> Reason | None:  # fmt: skip
     """That no rise could be beyond what is tolerated; None if one could be.
 
-    Beyond what the baseline's spread tolerates, or what the control leaves.
+    Beyond what the baseline's spread tolerates, or what the control leaves above the advantage that
+    there was. An advantage that was itself beyond what is tolerated is a known leak, and is passed
+    where it rises no more.
     """
     metric = rows[0].metric
     far, cure = find_reach("advantage", metric)[1], "add seeds to the baseline"
-    if find_sign(metric) > 0:
-        values = [r.value for r in rows if r.value is not None]
-        room = compute_room(metric, intervals.mean_of(values), c.after)
-        if room <= allowed < far:
+    if find_sign(metric) > 0 and c.before <= allowed < far:
+        gained, own = result_row.read_advantages(rows)
+        reached = intervals.mean_of(list(own[find_least(gained)].values()))
+        room = compute_room(metric, reached, 0.0) - c.before
+        if room <= allowed:
             far, cure = max(room, 0.0), f'own columns leave no more; gate of = "{DECIDES}" instead'
     text = f"it tolerates any rise (at most {far:.3g} in {metric}); {cure}"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
