@@ -232,6 +232,25 @@ def test_where_the_bound_at_the_strongest_is_wide_weaker_ones_are_tried_all_the_
     assert [t.strength for t in found.trials] == [0, 1, 1.682, 2.181, 2.828, 8]
 
 
+@pytest.mark.parametrize(("confidence", "meets"), [(0.95, True), (0.9999, False)])
+def test_a_strength_is_judged_at_the_confidence_of_the_audit(
+    confidence: float, meets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was confirmed at 95 %, and the gate of the scenario with the same limit did not pass."""
+    leaks = {"norm": 0.3, "model_completion": 0.2}
+    planted = Planted(leaks, {"norm": 0.02, "model_completion": 0.0})
+    monkeypatch.setattr(engine, "default_backend", planted.backend)
+    path = tmp_path / "case.toml"
+    text = SCENARIO.replace("seeds = 5", f"seeds = 5\nconfidence = {confidence}")
+    path.write_text(text + gate(max=0.05, defense="iso", strength=5))
+    (v,) = engine.run_audit(path, tmp_path / "audit").verdicts
+    how: dict[str, Any] = {"between": (1, 5), "rounds": 0, "confirm": False, "out": tmp_path / "o"}
+    tried = tune(path, "iso", leak=0.05, **how).trials
+    (at,) = (t for t in tried if t.strength == 5)
+    assert v.passes is at.meets(0.05) is meets
+    assert at.leak_high == pytest.approx(v.high)
+
+
 def test_a_gate_on_the_undefended_system_exposes_nobody_at_a_strength() -> None:
     bare = judged(0.5, strength=0.0)
     found = [replace(trial(s, leak, 0), gates=(bare,)) for s, leak in ((0, 0.0), (5, 0.0))]
@@ -729,7 +748,8 @@ def test_no_strength_is_called_good_where_the_gate_of_its_limit_does_not_pass() 
         rows = [r for strength in (0.0, 1.0, 2.0) for r in drawn(rng, strength)]
         points = summarise(read_records(rows), shares=bool(rng.random() < 0.7))
         limit = Gate(
-            max=float(rng.choice([0.01, 0.05, 0.2])), confidence=float(rng.choice([0.9, 0.99]))
+            max=float(rng.choice([0.01, 0.05, 0.2, 0.52])),
+            confidence=float(rng.choice([0.9, 0.99])),
         )
         works = {p.place: Validation(validated=True) for p in points}
         of = {v.strength: v for v in judge(points, [limit], works)}
@@ -737,6 +757,7 @@ def test_no_strength_is_called_good_where_the_gate_of_its_limit_does_not_pass() 
         for t in trials(points, limit):
             assert t.meets(limit.threshold) == of[t.strength].passes, of[t.strength]
             assert not (t.meets(limit.threshold) and silent[t.strength].verdict == "FAIL")
+            assert t.failed or t.leak_high <= (1.0 if t.judged_by else 0.5)  # no AUC gains more
             met += t.meets(limit.threshold)
             rules.add((of[t.strength].rule, bool(of[t.strength].judged_by)))
     assert met > 20

@@ -13,6 +13,7 @@ from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import is_selected
 from vflsec.audit.judge import weigh
+from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Point
 from vflsec.audit.validated import Validation
 from vflsec.audit.verdict_text import format_failed, name_figure
@@ -159,7 +160,8 @@ def _bound(c: Candidate, alpha: float) -> tuple[float, bool]:
     high, turned = _or(c.bound("upper", alpha), math.inf), -math.inf
     if c.reversed is not None and not c.reversed_metric:
         turned = _or(c.reversed.bound("upper", alpha), -math.inf)
-    return max(high, turned), turned > high
+    most = math.inf if c.no_room else find_reach("advantage", c.point.metric)[1]
+    return (min(max(high, turned), most) if high < math.inf else high), turned > high
 
 
 def _find_failed(points: Sequence[Point], weighed: Sequence[Weighed]) -> Ruling | None:
