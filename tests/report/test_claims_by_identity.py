@@ -17,7 +17,9 @@ from vflsec.audit.intervals import clip_bound
 from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Point, Training
+from vflsec.report.build import build_report
 from vflsec.report.first_screen import LEAKS, build_answer
+from vflsec.report.html import render_page
 from vflsec.report.junit import junit_xml
 from vflsec.report.sarif import build_sarif
 from vflsec.report.summary import Summary, read_summary
@@ -132,6 +134,20 @@ def test_a_gate_that_fails_on_one_victim_says_nothing_of_another() -> None:
     assert "stops attribute by bank against ins" in said.get(
         "ins", "stops attribute by bank against ins"
     )
+
+
+def test_tables_tell_attacks_of_one_label_apart() -> None:
+    shop = make_point(AT, "attribute", "attribute", 0.17, victim="shop")
+    ins = make_point(AT, "attribute", "attribute", 0.01, victim="ins")
+    more = replace(ins, known_rows=50.0, attack_key="more", victim="shop")
+    page = render_page(
+        build_report(make_summary([shop, ins, more, replace(ins, attack="norm")], []))
+    )
+    named = [f"attribute with {rows} known rows against {whom}"
+             for rows, whom in ((20, "shop"), (20, "ins"), (50, "shop"))]  # fmt: skip
+    assert all(name in page for name in named)
+    assert "norm with" not in page
+    assert "norm against" not in page
 
 
 def test_programs_are_told_of_whom_a_verdict_is(drawn: list[Summary]) -> None:

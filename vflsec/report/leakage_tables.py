@@ -33,7 +33,7 @@ def build_leakage(summary: Summary) -> tuple[Section, ...]:
 
 def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
     every = [p for p in summary.points if p.dataset == name]
-    points, level = sorted(every, key=order_of), summary.confidence
+    points = sorted(every, key=order_of)
     several = len({p.algorithm for p in summary.points if p.attack}) > 1
     figures, lost = build_figures(summary, name, prefix), find_unmeasured(points)
     said = describe_matched(summary.tables.get(name, UserTables()))
@@ -42,11 +42,11 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
         if said
         else None,
         figures,
-        _build_attacks(name, [p for p in points if p.is_main], several, level),
+        _build_attacks(summary, name, [p for p in points if p.is_main], several),
         replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
         _build_dosing(name, summary.dosing),
         _build_labels(name, summary.labels),
-        _build_phases(name, points),
+        _build_phases(summary, name, points),
         build_scores(name, summary),
     )
     return Section(name, tuple(b for b in blocks if b is not None))
@@ -60,7 +60,9 @@ def _gain_cell(value: float | None, low: float | None, high: float | None) -> Ce
     )
 
 
-def _build_attacks(name: str, rows: Sequence[Point], several: bool, level: float) -> Table | None:
+def _build_attacks(
+    summary: Summary, name: str, rows: Sequence[Point], several: bool
+) -> Table | None:
     """Every answer of every attack beside its strongest control."""
     if not rows:
         return None
@@ -76,19 +78,19 @@ def _build_attacks(name: str, rows: Sequence[Point], several: bool, level: float
         Column("Training", views=_FILES if several else frozenset()),
     )  # fmt: skip
     return Table(
-        f"Every attack and its baseline (mean over seeds, {level * 100:g} % interval; shaded: "
-        "significant)",
-        columns, tuple(_attack_row(p, phases, not one) for p in rows),
+        f"Every attack and its baseline (mean over seeds, {100 * summary.confidence:g} % interval; "
+        "shaded: significant)",
+        columns, tuple(_attack_row(p, summary.name_attack(p), phases, not one) for p in rows),
         f"Attacks on {name}", "results.csv", views=_PRINTED | _FILES,
     )  # fmt: skip
 
 
-def _attack_row(p: Point, phases: bool, named: bool) -> tuple[Cell | str, ...]:
+def _attack_row(p: Point, attack: str, phases: bool, named: bool) -> tuple[Cell | str, ...]:
     metric, gain = f" {p.primary}" if named else "", p.advantage
     controls = p.leakage.as_dict() if p.leakage else {}
     return (
         f"{p.algorithm}, {format_place(p)}", format_place(p),
-        p.attack + (format_phase(p.phase) if phases else ""), p.adversary,
+        attack + (format_phase(p.phase) if phases else ""), p.adversary,
         _gain_cell(gain.mean, gain.low, gain.high), format_interval(p.value) + metric,
         format_number(p.value.mean) + metric,
         Cell(f"{format_number(p.control_value.mean)} ({p.control})",
@@ -157,7 +159,7 @@ def _label_row(r: LabelRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _build_phases(name: str, points: Sequence[Point]) -> Table | None:
+def _build_phases(summary: Summary, name: str, points: Sequence[Point]) -> Table | None:
     """Leakage as the training goes on, where it was measured after more than one phase."""
     rows = [p for p in points if p.is_main and p.is_undefended]
     if len({p.phase for p in rows}) < 2:
@@ -167,7 +169,7 @@ def _build_phases(name: str, points: Sequence[Point]) -> Table | None:
         make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",
                      name="Attack", numbers=("Advantage",)),
         tuple(
-            (p.phase, p.algorithm, p.attack, p.adversary, p.split,
+            (p.phase, p.algorithm, summary.name_attack(p), p.adversary, p.split,
              format_interval(p.advantage, sign=True))
             for p in rows
         ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.dosing import Dose
 from vflsec.audit.evaluation import DatasetFacts, PointCost
 from vflsec.audit.exposure import Outcome
@@ -18,7 +19,7 @@ from vflsec.audit.gate import Verdict
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage_claims import LeakageClaim, correct, find_claims
 from vflsec.audit.multilabel import LabelRow
-from vflsec.audit.point import Point
+from vflsec.audit.point import Grants, Identity, Point
 from vflsec.audit.record import Recorded
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.tradeoff_curves import Curve, Improvement
@@ -81,6 +82,18 @@ class Summary(Recorded):
     def is_of_traces(self) -> bool:
         """Whether recordings were audited: nothing of the training can be set any more."""
         return not self.scenario and not self.scenario_file
+
+    def name_attack(self, at: Identity) -> str:
+        """The attack's label, with what tells it apart from others of that label and adversary."""
+        return " ".join(filter(None, (at.attack, self._apart[find_attack(at)])))
+
+    @cached_property
+    def _apart(self) -> dict[Identity, str]:
+        grants = {
+            key: Grants(aux_rows=a.aux_rows, peer_model=a.peer_model, prior=a.prior)
+            for key, a in self.attacks.items()
+        }
+        return tell_apart((p for p in self.points if p.attack), grants)
 
     @cached_property
     def claims(self) -> tuple[LeakageClaim, ...]:
