@@ -474,3 +474,7 @@ def test_one_answer_for_all_rows_is_said_of_whatever_figure() -> None:
         for scores, tied in ((same, True), (varied, False)):
             found = score(Guess(target, rows, scores), of, rows, **shares)
             assert {s.tied for s in found} == {tied}
+    share = Guess("property", rows, np.full(30, 0.3))  # one for all is what is asked
+    of = Truth("property", rows, y % 2)
+    (s,) = score(share, of, rows, classes=2, prior=[0.5, 0.5], metrics=["share_error"])
+    assert (s.metric, s.tied) == ("share_error", False)

@@ -168,6 +168,18 @@ def test_a_limit_of_the_command_line_has_the_confidence_of_the_audit(tmp_path: P
     assert main.main(["gate", str(tmp_path / "out"), *words]) == 3
 
 
+def test_an_audit_of_little_confidence_has_gates_of_the_least_that_they_may_have(
+    tmp_path: Path,
+) -> None:
+    """Its intervals are of 60 %; no gate is below 80 %, and none may be refused for that."""
+    planted = Planted(LEAKS, {"norm": 0.0, "model_completion": 0.0})
+    assert go(planted, tmp_path, "", "--set", "audit.confidence=0.6") == 0
+    assert main.main(["gate", str(tmp_path / "out"), "--max", "0.1", "--attack", "norm"]) == 1
+    with Store(tmp_path / "out", readonly=True) as store:
+        found = engine.judge(store, also=[{"max": 0.1}], only=True, export=False)
+    assert {v["gate"]["confidence"] for v in found.summary["gates"]} == {0.8}
+
+
 def _at(*counts: int) -> Looks:
     return Looks(tuple(tuple(range(n)) for n in counts))
 

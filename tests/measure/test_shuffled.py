@@ -144,6 +144,34 @@ def test_an_attack_that_fails_as_its_own_control_has_no_figure(outside: Path) ->
     assert {("shuffled" in m.reason, "contradict" in m.reason) for m in measures} == {(True, True)}
 
 
+COLUMNS = """
+        model = view.models[view.victims[0]]["bottom"]  # granted, as it was trained
+        table, (q, x) = view.received("embedding", "last"), view.require_aux()
+        at = view.targets["train"]
+        seen = torch.nn.functional.pad(table.tensor.flatten(1).double(), (0, 1), value=1)
+        one = table.holding(seen).of_rows
+        return Guess("feature", at, one(at) @ torch.linalg.lstsq(one(q), x.double()).solution)
+"""
+
+
+def test_granted_models_stay_in_the_control(install: Install) -> None:
+    """Without its victim's model such an attack failed as its own control."""
+    text = ATTACK.format(name="peers", body=COLUMNS.strip())
+    text = text.replace('"gradient:mean", "known_rows"', '"embedding:last", "peer_model"')
+    text = text.replace('known, rows = view.require_known(), view.targets["train"]', "")
+    text = text.replace("    needs", '    target = "feature"\n    needs')
+    install({"vflsec.attacks": {"peers": "peers"}}, peers=text)
+    tasks = {s: small_task(s, n=300) for s in range(2)}
+    cells = [CellSpec({"name": "toy"}, "splitnn", {"epochs": 2}, seed=s) for s in tasks]
+    spec = AttackSpec("peers", adversary=("active",), aux_rows=60, peer_model=True)
+    for result in run_cohort(cells, [spec], tasks, device="cpu"):
+        (m,) = [m for m in result.measures if m.attack]
+        assert (m.status, m.metric) == ("ok", "r2")
+        assert m.value is not None
+        assert m.value > 0.8
+        assert controls(m)["shuffled"] < 0.2
+
+
 def test_our_own_attacks_have_no_such_control() -> None:
     assert all("shuffled" not in m.controls for m in attacked("direction")["direction"])
 

@@ -165,6 +165,12 @@ def test_a_server_attacks_where_there_is_one() -> None:
         plan(named)
 
 
+@pytest.mark.parametrize("adversary", [[""], ["passive", ""]])
+def test_nobody_is_no_member_of_a_coalition(adversary: list[str]) -> None:
+    with pytest.raises(ScenarioError, match="must name a party"):
+        plan({"attack": [{"name": "norm", "adversary": adversary}]})
+
+
 def test_aliases_and_defaults_do_not_make_another_attack() -> None:
     attack = [{"name": "norm"}, {"name": "ns"}]
     assert len(plan({"attack": attack}).groups[0].attacks) == 2  # one for each passive party

@@ -129,11 +129,21 @@ def test_a_gate_that_fails_on_one_victim_says_nothing_of_another() -> None:
     assert {c.victim: c.is_leak for c in summary.claims if c.quantity == "leakage"} == {
         "shop": True, "ins": False,
     }  # fmt: skip
-    said = {f.place.victim: f.text for f in summary.findings if f.kind != FindingKind.VERDICT}
-    assert "does not stop attribute by bank against shop" in said["shop"]
-    assert "stops attribute by bank against ins" in said.get(
-        "ins", "stops attribute by bank against ins"
-    )
+    said = {(f.place.victim, f.kind) for f in summary.findings if f.kind != FindingKind.VERDICT}
+    assert ("shop", FindingKind.NOT_STOPPED) in said
+    assert ("ins", FindingKind.NOT_STOPPED) not in said
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_gates_the_most_certain_one_bounds_the_claim(order: int) -> None:
+    """It was the last one, so that the bound went by the order of the gates."""
+    point = make_point(AT, "attribute", "attribute", 0.3, 0.02, victim="shop")
+    gates = [Gate(max=0.05, confidence=0.99), Gate(max=0.04, confidence=0.8)][::order]
+    summary = make_summary([point], gates)
+    assert {v.verdict for v in summary.gates} == {FAIL}
+    (claim,) = [c for c in summary.claims if c.quantity == "leakage"]
+    assert point.leakage is not None
+    assert claim.low == max(point.leakage.lower(0.01) or 0, point.leakage.lower(0.025) or 0)
 
 
 def test_tables_tell_attacks_of_one_label_apart() -> None:
@@ -143,7 +153,7 @@ def test_tables_tell_attacks_of_one_label_apart() -> None:
     page = render_page(
         build_report(make_summary([shop, ins, more, replace(ins, attack="norm")], []))
     )
-    named = [f"attribute with {rows} known rows against {whom}"
+    named = [f"attribute with {rows} labelled rows against {whom}"
              for rows, whom in ((20, "shop"), (20, "ins"), (50, "shop"))]  # fmt: skip
     assert all(name in page for name in named)
     assert "norm with" not in page

@@ -254,6 +254,19 @@ def test_what_settings_rule_out_is_not_named(algorithm: dict[str, str], name: st
         assert name in find_runnable(make_plan(load_scenario(asked)))
 
 
+def test_gates_without_room_have_a_step_for_each_figure_that_would_decide() -> None:
+    (v,) = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT]).gates
+    asked = tuple(
+        replace(v, rule=Rule.NO_ROOM, stuck=True, more_seeds=None, label=label, detail=detail)
+        for label, detail in (("a1", ""), ("a2", ""), ("b1", "exposed"), ("c1", "error_removed"))
+    )
+    found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
+    steps = advice.next_steps(replace(found, gates=asked))
+    said = [s.text for s in steps if s.kind is StepKind.NO_ROOM]
+    named = [{label for label in ("a1", "a2", "b1", "c1") if f"'{label}'" in t} for t in said]
+    assert named == [{"a1", "a2"}, {"b1"}, {"c1"}]
+
+
 def test_after_recordings_that_fail_the_defenses_of_what_is_read_are_named() -> None:
     """And no command that needs a scenario."""
     acting = {"gradient": Acting(("n1", "n2"), ("n3",)), "embedding": Acting(("n4",))}

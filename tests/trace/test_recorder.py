@@ -427,6 +427,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "shares of a quantity": ({"prior": [1.0], "classes": 1}, "record: prior"),
     "a prior of counts": ({"prior": (30, 20)}, "class shares that add up to 1"),
     "a prior of other classes": ({"prior": (0.2, 0.3, 0.5), "classes": 2}, "2 class shares"),
+    "no columns of too few rows": ({"columns": np.zeros((3, 0))}, "shape .50, ...., got"),
     "missing values": ({"columns": np.full((N, 2), np.nan)}, "got .50 rows"),
     "columns of text": ({"columns": np.full((N, 2), "a")}, "numbers, as the model takes them"),
     "run": ({"run": {"strength": "much"}}, "strength"),

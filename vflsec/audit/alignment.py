@@ -145,7 +145,7 @@ def _says(found: Matched, source: Source) -> str:
         text += f" From own columns: AUC {found.columns}, permuted {found.control}, {what}."
     elif min(common, n - common) < LEAST:
         few = f"{common} rows are shared" if common < LEAST else f"{n - common} rows are unmatched"
-        text += f" Own columns cannot be asked who is there: only {few} ({LEAST} needed)."
+        text += f" Whether own columns reveal it is not tested: only {few} ({LEAST} needed)."
     if found.label is not None and not found.label.low <= 0.5 <= found.label.high:
         more = source.class_names[1 if found.label.auc > 0.5 else 0]
         text += f" Shared rows are more often {more!r}: AUC {found.label}."

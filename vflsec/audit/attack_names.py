@@ -9,7 +9,7 @@ from vflsec.audit.point import Grants, Identity
 from vflsec.runtime.grouping import group_by
 
 _GRANTED = {
-    "victim": "against {}", "aux_rows": "with {} aux_rows",
+    "victim": "against {}", "aux_rows": "with {} auxiliary rows",
     "peer_model": "with the others' models", "prior": "without class shares",
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ def tell_apart(
 def _list_known(at: Identity, among: Sequence[Identity]) -> list[str]:
     if at.known_rows is None or len({other.known_rows for other in among}) == 1:
         return []
-    return [f"with {at.known_rows:g} known rows"]
+    return [f"with {at.known_rows:g} labelled rows"]
 
 
 def list_granted(mine: Grants, among: Sequence[Grants]) -> list[str]:

@@ -42,7 +42,7 @@ from vflsec.audit.gate import (
     Warn,
     format_warnings,
 )
-from vflsec.audit.gate_candidate import DECIDES, compute_room
+from vflsec.audit.gate_candidate import DECIDES
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Place, Point, Training
 from vflsec.audit.record import AttackFacts
@@ -421,9 +421,10 @@ def _find_any_rise_tolerated(
     if find_sign(metric) > 0 and c.before <= allowed < far:
         gained, own = result_row.read_advantages(rows)
         reached = intervals.mean_of(list(own[find_least(gained)].values()))
-        room = compute_room(metric, reached, 0.0) - c.before
+        room = find_reach(metric)[1] - reached - c.before
         if room <= allowed:
-            far, cure = max(room, 0.0), f'own columns leave no more; gate of = "{DECIDES}" instead'
+            cure = f'without the federation no more is left; add a gate of = "{DECIDES}"'
+            far = max(room, 0.0)
     text = f"it tolerates any rise (at most {far:.3g} in {metric}); {cure}"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 

@@ -179,10 +179,13 @@ def _with_roles(
 
 
 def _gate(section: Mapping[str, Any], confidence: float, looks: Looks) -> gates.Gate:
-    """A gate; each of several looks at it gets its share of the error."""
+    """A gate; each of several looks at it gets its share of the error.
+
+    One without a confidence has that of the audit, or the least that a gate may have.
+    """
     known = {f.name for f in fields(gates.Gate)}
-    given = {"confidence": confidence} | {k: v for k, v in section.items() if k in known}
-    gate = gates.Gate(**given)
+    given = {k: v for k, v in section.items() if k in known}
+    gate = gates.Gate(**{"confidence": max(confidence, gates.LEAST_CONFIDENCE), **given})
     return replace(gate, confidence=looks.narrow(gate.confidence))
 
 

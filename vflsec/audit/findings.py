@@ -52,8 +52,7 @@ class Finding:
     Attributes:
         kind: what it says.
         text: the same as a sentence.
-        place: of what: who guesses what of whom there, by which attack, scored by what; empty
-            where it speaks of more than one.
+        place: the figure that it is about; what it says of several is empty there.
         values: figures by the name of their column in the points (``value``, ``control_value``,
             ``advantage``, ``utility``, ``utility_drop``); of a verdict ``value`` and ``threshold``.
         interval: of the advantage; of a verdict its two bounds; None where there is none.

@@ -160,12 +160,7 @@ _ROUNDING = 1e-9
 def find_room(point: Point, leak: Leakage) -> float:
     """What is left to gain over the control that leaves the least."""
     value = math.nan if point.value.mean is None else point.value.mean
-    return compute_room(point.metric, value, leak.least.mean)
-
-
-def compute_room(metric: str, value: float, gained: float) -> float:
-    """What is left to gain over a control, of a figure that gains so much over it."""
-    return find_reach(metric)[1] - (value - gained)
+    return find_reach(point.metric)[1] - (value - leak.least.mean)
 
 
 def is_full(point: Point, leak: Leakage) -> bool:

@@ -109,9 +109,11 @@ def judge(
 
 
 def weigh(summary: Sequence[Point], gate: Gate, validated: Validated) -> dict[Training, Weighed]:
-    """What a gate weighs at every point it selects, without those where it finds no figure.
+    """What a gate weighs at every training it selects, without those where it finds no figure.
 
-    Args: of :func:`judge`, for one gate.
+    Args:
+        summary, validated: as for :func:`judge`.
+        gate: one that is asked.
     """
     audit = _Audit.of(summary, validated, {})
     found = {at: _weigh_point(of, gate, audit) for at, of in _select(gate, audit).items()}

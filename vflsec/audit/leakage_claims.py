@@ -122,10 +122,10 @@ Failed = Mapping[Identity, Verdict]
 
 
 def _find_failed(verdicts: Iterable[Verdict]) -> Failed:
-    return {
-        v.identity: v for v in verdicts
-        if v.verdict == FAIL and v.gate.limits_leaks and v.origin is Origin.GATE
-    }  # fmt: skip
+    """Of several gates that failed on one figure, the one that is the most certain."""
+    failed = [v for v in verdicts
+              if v.verdict == FAIL and v.gate.limits_leaks and v.origin is Origin.GATE]  # fmt: skip
+    return {v.identity: v for v in sorted(failed, key=lambda v: v.gate.confidence)}
 
 
 def _find_limit(p: Point, failed: Failed) -> float | None:

@@ -106,6 +106,7 @@ class Metric:
         reach: the least and the largest value it can have.
         turned: the same of the answer turned round, where the value does not tell it.
         by_class: of what the value is the sum over classes, which then are what is scored.
+        separates: whether it is about telling rows apart; else one answer for all is what is asked.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Metric:
     reach: tuple[float, float] = (0.0, 1.0)
     turned: Callable[[_Case], Figure] | None = None
     by_class: Callable[[_Case], list[ClassCount]] | None = None
+    separates: bool = True
 
 
 def _margin(scores: Floats) -> Floats:
@@ -366,7 +368,7 @@ _LIST = (
     Metric("relative_error", _relative_error, lambda k: 1.0, larger_is_better=False,
            targets=("feature",), reach=(0.0, math.inf)),
     Metric("share_error", _share_error, lambda k: abs(0.5 - float(k.prior[1])),
-           larger_is_better=False, targets=("property",)),
+           larger_is_better=False, targets=("property",), separates=False),
     Metric("concordance", _concordance, lambda k: 0.5, targets=("value", "count")),
     Metric("deviance", _deviance, _deviance_of_mean, larger_is_better=False, targets=("count",),
            reach=(0.0, math.inf)),
@@ -488,7 +490,8 @@ def _one(name: str, case: _Case, target: str) -> Score:
     turned = None if metric.turned is None else metric.turned(case)[0]
     by_class = () if metric.by_class is None else tuple(metric.by_class(case))
     n = sum(c.rows for c in by_class) if metric.by_class else len(case.joined.rows)
-    return Score(name, value, low, high, n, chance, turned, by_class, case.tied)
+    tied = metric.separates and case.tied
+    return Score(name, value, low, high, n, chance, turned, by_class, tied)
 
 
 def _check_labels(joined: Joined, prior: Floats, classes: int) -> None:

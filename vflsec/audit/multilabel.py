@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vflsec.audit import intervals
+from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.findings import Finding, FindingKind
 from vflsec.audit.point import Identity
 from vflsec.audit.record import AttackFacts
@@ -99,13 +100,14 @@ def build_label_findings(rows: Iterable[LabelRow]) -> list[Finding]:
     """A finding for each attack on several labels without a defense, of test rows if there are."""
     bare = [r for r in rows if r.is_undefended and r.most]
     tested = {_attack_of(r) for r in bare if r.split == "test"}
-    out = []
+    apart, out = tell_apart(bare), []
     for r in bare:
         if r.split != "test" and _attack_of(r) in tested:
             continue
         left = f" ({', '.join(r.left_out)} left out)" if r.left_out else ""
+        name = f"{r.attack} {apart[find_attack(r)]}".strip()
         text = (
-            f"{r.dataset}: {r.attack} by {r.adversary}, mean AUC of {r.labels} labels{left} "
+            f"{r.dataset}: {name} by {r.adversary}, mean AUC of {r.labels} labels{left} "
             f"{r.value:.2f}, baseline {r.control_value:.2f}; {r.most} {r.most_value:.2f}, baseline "
             f"{r.most_control:.2f}."
         )

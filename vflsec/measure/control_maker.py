@@ -114,7 +114,8 @@ class ControlMaker:
         found, why = self._attempt(of, key, partial(guess_shuffled, of.attack, view, *rngs))
         why = why or next((w for c in found or () if (w := explain_misfit(c.guess, of))), "")
         if why:  # an attack that does not stand beside itself must not accuse
-            raise ConfigError(f"{_name(of, key)} failed: {why}")
+            name = _name(of, key)
+            raise ConfigError(why if name in why else f"{name} failed: {why}")
         return found or []
 
     def _attempt(

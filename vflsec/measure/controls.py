@@ -326,9 +326,10 @@ def guess_shuffled(
     """The same attack on messages dealt out anew, and on own bottoms as before training.
 
     What it reaches there it learnt from own columns and granted rows. That nothing came of a row
-    is dealt out, too, for an attack that reads it. Messages of no row are left out. Empty where
-    there is no such thing: the attack is made on own gradients of parameters, or guesses what all
-    rows together show.
+    is dealt out, too, for an attack that reads it. Messages of no row are left out, granted models
+    of others stay. Empty where there is no such thing: the attack is made on own gradients of
+    parameters, or on an own bottom of which nobody kept what it was before training, or it guesses
+    what all rows together show.
 
     Args:
         attack: on labels, columns or one column.
@@ -336,14 +337,15 @@ def guess_shuffled(
         rng: deals the messages out.
         of_attack: the attack's own random numbers.
     """
-    updates = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
-    if attack.target not in ("label", "attribute", "feature") or updates:
+    whats = {n.what for n in as_needs(attack.needs)}
+    own = {p: m for p, m in view.models.items() if p in view.adversary and "bottom" in m}
+    lost = "model" in whats and any("initial" not in m for m in own.values())
+    rowwise = attack.target in ("label", "attribute", "feature")
+    if lost or not rowwise or "parameter_gradient" in whats:
         return []
     seen = drop_unobserved_rows(attack, view)
-    models = {
-        p: {k: x for k, x in {**m, "bottom": m.get("initial")}.items() if x is not None}
-        for p, m in view.models.items()
-    }
+    before = {p: {**m, "bottom": m["initial"]} for p, m in own.items() if "initial" in m}
+    models = {p: m for p, m in view.models.items() if p not in own} | before
     tables = deal_out(seen.tables, _group_rows(seen), rng)
     dealt = replace(seen, tables=tables, models=models, encoders={}, updates={})
     (guess,) = attack.infer_many([dealt], [of_attack])

@@ -47,13 +47,14 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
     root = scenario.root
     every = {p for i in infos for p in i.parties}
     listed = ", ".join(sorted(every))
-    known = {"", "passive", "active", *list_servers(root)}
+    known = {"passive", "active", *list_servers(root)}
     named: list[tuple[tuple[str | int, ...], str]] = [(("parties", p), p) for p in root.parties]
     for i, attack in enumerate(root.attack):
         words = [attack.adversary] if isinstance(attack.adversary, str) else attack.adversary
         if attack.victim:
             named.append((("attack", i, "victim"), attack.victim))
-        named += [(("attack", i, "adversary"), w) for w in words if w not in known]
+        if attack.adversary:  # else who receives what is read attacks
+            named += [(("attack", i, "adversary"), w) for w in words if w not in known]
     for i, defense in enumerate(root.defense):
         if defense.party not in ("", "passive", "active", "all"):
             named.append((("defense", i, "party"), defense.party))

@@ -131,14 +131,20 @@ def _stuck(of: Asked, summary: Summary) -> list[Step]:
 
 def _no_room(of: Asked, summary: Summary) -> list[Step]:
     """What to do where no figure that was measured can exceed a limit."""
-    v, kind = of[0], StepKind.NO_ROOM
-    if not v.detail:
-        return [Step(kind, f"Lower the limit of {name_gates(of[:1])}.", SHOW_GATE)]
-    by = f"Judge {name_gates(of[:1])} by {clean(v.detail)}"
-    if v.detail in EXPOSED:  # it decides where it was not counted
+    by_figure = group_by(of, lambda v: v.detail)
+    return [_by_figure(figure, mine, summary) for figure, mine in by_figure.items()]
+
+
+def _by_figure(figure: str, of: Asked, summary: Summary) -> Step:
+    """What to do where this metric would decide; or a lower limit, where none would."""
+    kind, gates = StepKind.NO_ROOM, name_gates(of)
+    if not figure:
+        return Step(kind, f"Lower the limit of {gates}.", SHOW_GATE)
+    by = f"Judge {gates} by {clean(figure)}"
+    if figure in EXPOSED:  # it decides where it was not counted
         command = format_command(summary, "audit", "--fresh")
-        return [Step(kind, f"{by}, which is not counted yet. Audit again:", command)]
-    return [Step(kind, f"{by}:", _judge(replace(v.gate, of=v.detail), summary, v.dataset))]
+        return Step(kind, f"{by}, which is not counted yet. Audit again:", command)
+    return Step(kind, f"{by}:", _judge(replace(of[0].gate, of=figure), summary, of[0].dataset))
 
 
 def _undetected(of: Asked, summary: Summary) -> list[Step]:

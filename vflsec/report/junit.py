@@ -96,5 +96,5 @@ def _body(v: Verdict) -> str:
     for name, figure in (("value", v.value), ("low", v.low), ("high", v.high)):
         lines += [] if figure is None else [f"{name}: {format_number(figure, limit=v.threshold)}"]
     facts = {"threshold": v.threshold, "seeds": v.n, **v.identity.as_dict()}
-    lines += [f"{name}: {clean(v)}" for name, v in facts.items() if v not in ("", None)]
+    lines += [f"{name}: {clean(fact)}" for name, fact in facts.items() if fact not in ("", None)]
     return "\n".join(lines)

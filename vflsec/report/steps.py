@@ -46,7 +46,7 @@ def name_gates(of: Sequence[Verdict]) -> str:
 
 def advise_open(of: Sequence[Verdict]) -> Step:
     """What to do about gates where nothing else is known to help."""
-    text = f"Still open: {name_gates(of)}. Change what the reason beside it names, or the gate:"
+    text = f"Still open: {name_gates(of)}. Mend what the reason beside a gate names, or change it:"
     return Step(StepKind.OPEN, text, SHOW_GATE)
 
 

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
@@ -126,11 +125,10 @@ def record(
         raise check.fail("record: parties", f"roles of {party!r} ({role}) and {other!r}", roles)
     for name in roles:
         check_name("record", name)
-    if columns is not None and 0 in np.shape(columns)[1:]:
-        columns = None  # a party that has none
-    if model is not None and columns is None:
-        raise ConfigError(NO_COLUMNS)
     ids = Ids(rows)
+    own = None if columns is None else own_columns(columns, schema, len(ids))
+    if model is not None and own is None:
+        raise ConfigError(NO_COLUMNS)
     try:
         manifest = begin_manifest(
             "vflsec.record", Software(name="torch", version=str(torch.__version__)), tap=tap,
@@ -146,7 +144,7 @@ def record(
         first = str(why).splitlines()
         raise ConfigError(f"record: {' '.join(first[1:3]).strip() or first[0]}.") from None
     holdings = Holdings(
-        None if columns is None else own_columns(columns, schema, len(ids)),
+        own,
         known_rows(known, ids, classes), read_shares(prior, classes),
         aux_columns(aux or {}, ids, roles, party), model,
     )  # fmt: skip

@@ -238,8 +238,8 @@ def read_claim(claim: tuple[float, float] | float | None) -> ClaimedPrivacy | No
 _AS_TAKEN = "finite numbers, as the model takes them, with missing values filled in"
 
 
-def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema]:
-    """Columns (n, ...) as floats, and their layout.
+def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Schema] | None:
+    """Columns (n, ...) as floats, and their layout; None where there are none, (n, 0).
 
     Raises:
         ShapeError: they have another shape.
@@ -255,6 +255,8 @@ def own_columns(columns: Any, schema: Schema | None, n: int) -> tuple[Tensor, Sc
     x = x if x.is_floating_point() and x.dtype != torch.bfloat16 else x.float()
     if x.dim() < 2 or len(x) != n:
         raise ShapeError.shaped("record: columns", f"({n}, ...)", tuple(x.shape))
+    if 0 in x.shape[1:]:
+        return None
     bad = int((~x.isfinite()).flatten(1).any(1).sum())
     if bad:
         raise refuse("columns", _AS_TAKEN, f"{bad} rows with infinity or NaN")
@@ -267,13 +269,16 @@ def aux_columns(
     """Granted columns of other parties: trace row ids (q,), columns (q, ...), layout.
 
     Raises:
-        ConfigError: no such party, or ids that were not named.
+        ConfigError: no such party, no column, or ids that were not named.
     """
     out = {}
     for other, (rows, x) in aux.items():
         check.one_of("record: aux", other, [n for n in roles if n != party])
         places = torch.from_numpy(ids.places(rows, f"columns of {other}"))
-        out[other] = (places, *own_columns(x, None, len(places)))
+        held = own_columns(x, None, len(places))
+        if held is None:
+            raise refuse(f"aux of {other}", "at least one column", "none")
+        out[other] = (places, *held)
     return out
 
 
