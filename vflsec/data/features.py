@@ -256,7 +256,8 @@ def read_ids(frame: Frame, name: str) -> pd.Index:
     missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     if len(missing):
         got = f"none in {frame.row(int(missing[0]))} ({len(missing)} in all)"
-        raise frame.refuse_column("id", name, "have a value in every row", got)
+        remedy = "Delete the rows without one, or give them ids."
+        raise frame.refuse_column("id", name, "have a value in every row", got, remedy)
     control = pc.match_substring_regex(array, r"[\x00-\x1f\x7f]")
     if pc.any(control).as_py():
         at = pc.index(control, True).as_py()

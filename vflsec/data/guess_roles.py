@@ -141,19 +141,19 @@ def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> s
         unique = linked and any(_unique(f, name) for f in frames.values())
         if not unique and any(2 * len(c) < f.rows for c, f in zip(counts, frames.values())):
             continue
-        faults = []
+        faults, remedies = [], []
         for frame, count in zip(frames.values(), counts, strict=True):
             value, most = count.most_common(1)[0] if count else ("", 0)
             if most > 1:
                 faults.append(f"{frame.path} has {value!r} in {most} rows")
+                remedies.append("name it with duplicates or aggregate")
             elif count.total() < frame.rows:
                 faults.append(f"{frame.path} has none in {frame.rows - count.total()} rows")
+                remedies.append("delete the rows without one")
         if not faults:
             return ""
-        return (
-            f" {name!r} is nearly that, but {', '.join(faults)}: correct these, or name it "
-            "with duplicates or aggregate."
-        )
+        do = ", or ".join(dict.fromkeys(remedies))
+        return f" {name!r} is nearly that, but {', '.join(faults)}: correct these, or {do}."
     return ""
 
 

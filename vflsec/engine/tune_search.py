@@ -202,10 +202,15 @@ def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float) 
     """What seeds show that had no part in the choice."""
     many, passed = len(trial.gates), sum(g.passes for g in trial.gates)
     gates = f", and {passed} of {many} gates of the scenario pass" if many else ""
+    on, lost = f" On fresh seeds {seeds[0]} to {seeds[-1]}", show(trial.drop_high, drop)
+    if math.isinf(trial.leak_high):
+        return (
+            f"{on} {trial.named} has too few figures for an upper bound; that of the loss of "
+            f"utility is {lost}{gates}"
+        )
     return (
-        f" On fresh seeds {seeds[0]} to {seeds[-1]} the upper bounds are "
-        f"{show(trial.leak_high, leak, '+.3f')} (advantage{trial.unit}) and "
-        f"{show(trial.drop_high, drop)} (loss of utility){gates}"
+        f"{on} the upper bounds are {show(trial.leak_high, leak, '+.3f')} (advantage{trial.unit}) "
+        f"and {lost} (loss of utility){gates}"
     )
 
 

@@ -230,7 +230,7 @@ def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
 
             odd = int(pd.to_numeric(pd.Series(texts), errors="coerce").isna().argmax())
             where = f"{path}: column {names[j]!r}, row {row[odd]}"
-            remedy = "Number its categories, or leave the column out."
+            remedy = "Number its categories and fill in what is missing, or leave the column out."
             raise check.fail(where, "a finite number", str(texts[odd])[:40], remedy) from None
     if not np.isfinite(out).all():
         i, j = np.argwhere(~np.isfinite(out))[0]
