@@ -29,8 +29,7 @@ import pandas as pd
 import torch
 
 import vflsec
-from vflsec.audit import audit_labels, pareto, trials
-from vflsec.audit.gate import Gate
+from vflsec.audit import Gate, audit_labels, pareto, trials
 from vflsec.defenses.label_dp import LabelDP, keep_probability
 from vflsec.plugin import registry
 
