@@ -10,6 +10,8 @@ import pytest
 from vflsec.cli.main import main
 from vflsec.report.exports import load_summary
 
+pytestmark = pytest.mark.long  # its slow tests
+
 TABLES = {"fedhssl_table4": 7, "fedhssl_table6": 1, "fedhssl_table7": 2, "fedhssl_table11": 2}
 """Scenario and number of its algorithm sections."""
 

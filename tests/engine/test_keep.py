@@ -32,7 +32,7 @@ from vflsec.storage.view_folder import views_bytes
 from vflsec.train import cohort
 from vflsec.train.view_reader import _unpack, find_insufficient, read_about
 
-pytestmark = pytest.mark.usefixtures("no_reports")
+pytestmark = [pytest.mark.usefixtures("no_reports"), pytest.mark.long]  # its slow tests
 
 SMALL: dict[str, Any] = {
     "data": [{"name": "breast_cancer"}],

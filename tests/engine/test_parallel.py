@@ -29,7 +29,7 @@ from vflsec.plan.values import Work
 from vflsec.plugins.loading import attempt_call
 from vflsec.storage.store import Store
 
-pytestmark = pytest.mark.usefixtures("no_reports")
+pytestmark = [pytest.mark.usefixtures("no_reports"), pytest.mark.long]  # its slow tests
 
 
 class Died(Exception):

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from audited import SCENARIO, gate
 
+pytestmark = pytest.mark.long  # its slow tests
+
 HERE = Path(__file__).resolve().parent.parent
 PROGRAM = """
 import os, sys

@@ -113,9 +113,10 @@ def test_a_failed_attack_cannot_pass(audited: dict[str, Any]) -> None:
 def test_a_fork_does_not_run_the_audit_twice(audited: dict[str, Any]) -> None:
     """A child ends with its attack: each time at most six copies were ever there.
 
-    The attack is made of two cells and, as others find no room beside both, of each by itself.
+    The attack is made of two cells and, as others find no room beside both, of each by itself; and
+    once more of each as its own control.
     """
-    assert 2 <= len((audited["folder"] / "forks").read_bytes()) <= 3 * 6
+    assert 2 <= len((audited["folder"] / "forks").read_bytes()) <= 5 * 6
     assert audited["found"].summary["cells"] == {"planned": 2, "finished": 2}
 
 

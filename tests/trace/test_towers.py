@@ -18,6 +18,8 @@ from vflsec.errors import ShapeError, TraceError
 from vflsec.trace.limits import TRUSTED
 from vflsec.trace.record_api import Recording
 
+pytestmark = pytest.mark.long  # its slow tests
+
 N = 120
 Y = np.arange(N) % 3 % 2
 
