@@ -239,6 +239,12 @@ class CellSpec:
 
 RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 """Rates of false alarms at which a trade-off curve is given."""
+DECLINED = "declined"
+"""Status of an attack that looked at what came and found nothing to read."""
+
+UNMADE = ("not-observable", "not-applicable", DECLINED)
+"""Statuses of attacks that could not be made."""
+
 TIED = "tied"
 """Key of a measure's notes: true where the attack has one answer for all rows."""
 
@@ -274,7 +280,7 @@ class Measure:
         victim: the ``"+"``-joined parties whose data that is; ``""`` for main-task metrics.
         controls: {control name: {"value": same metric on the same rows, "cv": cross-validated score
             on the known rows, or None}}.
-        status: ``ok``, ``not-observable``, ``not-applicable`` or ``error``.
+        status: ``ok``, one of :data:`UNMADE`, or ``error``.
         reason: why the status is not ``ok``.
         notes: how the answer came about.
     """

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import LIVE, STEADY, one, rows, task, verdicts_of
+from gate_rows import LIVE, STEADY, WIDE, one, rows, task, verdicts_of
 from scipy import stats
 
 from vflsec.audit.gate import Gate, Rule, Ruling, Verdict, exit_code
@@ -200,6 +200,49 @@ def test_an_attack_that_failed_blocks_gates_on_rows_or_stages(of: dict[str, str]
     assert one(there, gate).verdict == ("PASS" if "phase" in of else "INCONCLUSIVE")
     aside = lost | {"status": "not-observable", "metric": "", "value": None}
     assert one([*kept, aside], gate).verdict == "PASS"
+
+
+def declined(found: list[dict[str, Any]], *seeds: int) -> list[dict[str, Any]]:
+    """The same attack with nothing to read on these seeds, where its row names no rows."""
+    lost = {"status": "declined", "metric": "", "split": "", "victim": "", "value": None}
+    return [r | lost if r["seed"] in seeds else r for r in found]
+
+
+@pytest.mark.parametrize(
+    ("mean", "seeds", "verdict", "value"),
+    [(0.05, (0, 1, 3, 4), "PASS", 0.012), (0.4, (0, 1, 3, 4), "INCONCLUSIVE", 0.082),
+     (0.3, (0,), "FAIL", 0.242), (0.05, (0, 1, 2, 3, 4), "INCONCLUSIVE", None)],
+)  # fmt: skip
+def test_where_an_attack_declined_its_adversary_is_left_with_the_control(
+    mean: float, seeds: tuple[int, ...], verdict: str, value: float | None
+) -> None:
+    """It was short of seeds for ever: more of them are declined likewise."""
+    found = one(declined(rows(mean, phase="train", victim="shop"), *seeds), Gate(max=0.1))
+    undecided = verdict == "INCONCLUSIVE" and value is not None
+    assert (found.verdict, found.more_seeds is not None) == (verdict, undecided)
+    if value is None:
+        assert found.rule == "nothing_measured"
+    else:
+        assert (found.n, found.value) == (5, pytest.approx(value))
+        beside = [
+            *rows(0.0, attack="norm", phase="train"),
+            *declined(rows(mean, phase="train"), *seeds),
+        ]
+        assert "set aside" not in one(beside, Gate(max=0.1)).reason
+
+
+@pytest.mark.parametrize("metric", ["auc", "relative_error"])
+def test_figures_of_an_attack_that_declined_on_some_seeds_add_up(metric: str) -> None:
+    """The value less that of the control is the advantage, with labels flipped too."""
+    made = declined(rows(0.2, WIDE, phase="train", metric=metric), 1, 3)
+    (p,) = (p for p in summarise(read_records(made)) if p.status == "ok")
+    sign = 1 if metric == "auc" else -1
+    assert p.seeds == p.advantage.seeds == p.control_value.seeds == p.planned == 5
+    assert sign * (p.value.mean - p.control_value.mean) == pytest.approx(p.advantage.mean)
+    gains = [0.0 if s in (1, 3) else sign * (0.2 + e) for s, e in enumerate(WIDE)]
+    assert p.advantage.sd == pytest.approx(np.std(gains, ddof=1))
+    if metric == "auc":
+        assert p.mirrored.mean == pytest.approx(-p.advantage.mean)
 
 
 def test_several_attacks_are_judged_by_the_largest_with_holm() -> None:

@@ -172,11 +172,17 @@ def _grants(row: ResultRow, spec: AttackFacts | None) -> str:
 
 def group_advantages(rows: Iterable[ResultRow]) -> dict[Key, dict[str, dict[int, float]]]:
     """The advantage of every attack by point, control and seed, in its primary metric."""
-    return _advantages(_main_rows(_audited(rows)))
+    every = _audited(rows)
+    return _advantages(_main_rows(every), result_row.find_declined(every))
 
 
-def _advantages(rows: Mapping[Key, Sequence[ResultRow]]) -> dict[Key, dict[str, dict[int, float]]]:
-    found = {key: result_row.read_advantages(of)[0] for key, of in rows.items()}
+def _advantages(
+    rows: Mapping[Key, Sequence[ResultRow]], declined: Mapping[Identity, Collection[int]]
+) -> dict[Key, dict[str, dict[int, float]]]:
+    found = {
+        key: result_row.read_advantages(of, declined.get(of[0].run, ()))[0]
+        for key, of in rows.items()
+    }
     return {key: of for key, of in found.items() if of}
 
 
@@ -270,19 +276,12 @@ def refuse_failed(where: Path | None, rows: Iterable[ResultRow]) -> None:
         ConfigError: an attack has no figure at a place where it, or its training, failed.
     """
     ran = [r for r in _audited(rows) if r.attack]
-    measured = {
-        _run_of(r).without("phase") for r in ran if r.status != "error" and r.value is not None
-    }
+    measured = {r.run.without("phase") for r in ran if r.status != "error" and r.value is not None}
     for r in ran:
-        if r.status == "error" and _run_of(r).without("phase") not in measured:
+        if r.status == "error" and r.run.without("phase") not in measured:
             at = ", ".join(str(x) for x in astuple(r.training) if x is not None)
             why = f"{r.attack} by {r.adversary} failed at [{at}] ({r.reason})"
             raise _refuse(where, why, "Mend it or leave it out, and audit again.")
-
-
-def _run_of(row: ResultRow) -> Identity:
-    """Which attack it was, at which training after which phase; a failed one knows no more."""
-    return row.without("of_label", "known_rows", "target", "victim", "split", "metric")
 
 
 def read_attacks(audit: Audit) -> dict[str, AttackFacts]:
@@ -337,7 +336,7 @@ def judge_regressions(
     """
     every = _audited(results)
     rows = _main_rows(every)
-    now = _advantages(rows)
+    now = _advantages(rows, result_row.find_declined(every))
     planned: dict[Training, set[int]] = defaultdict(set)
     for r in every:
         planned[r.training].add(r.seed)
@@ -352,13 +351,16 @@ def judge_regressions(
         of = rows[same[k]]
         one, allowed = of[0], _allowed(before[k])
         short = _find_shortfall(
-            of, len(planned[one.training]), len(before[k][find_least(before[k])])
+            of,
+            len(now[same[k]][find_least(now[same[k]])]),
+            len(planned[one.training]),
+            len(before[k][find_least(before[k])]),
         )
         warned = worth.get(one.training), others.get(one.dataset)
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
             one.attack, validated.get(one.place, NO_EVIDENCE),
-            short or lost.get(_run_of(one)) or _find_any_rise_tolerated(of, c, allowed),
+            short or lost.get(one.run) or _find_any_rise_tolerated(of, c, allowed),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
         ruling, quiet = _decide(weighed), k in before.silent and weighed.shortfall is None
@@ -379,7 +381,7 @@ def _lost(rows: Iterable[ResultRow]) -> dict[Identity, Reason]:
     seeds: dict[Identity, dict[int, str]] = defaultdict(dict)
     for r in rows:
         if r.attack and r.status == "error":
-            seeds[_run_of(r)].setdefault(r.seed, r.reason)
+            seeds[r.run].setdefault(r.seed, r.reason)
     return {
         key: Reason(
             Shortfall.FAILED_SEEDS,
@@ -429,12 +431,14 @@ def _find_any_rise_tolerated(
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
-def _find_shortfall(rows: Sequence[ResultRow], planned: int, before: int) -> Reason | None:
+def _find_shortfall(
+    rows: Sequence[ResultRow], seeds: int, planned: int, before: int
+) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is.
 
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
-    seeds, fewest = len({r.seed for r in rows if r.value is not None}), min(r.n for r in rows)
+    fewest = min(r.n for r in rows)
     return verdict_text.find_lack(
         (Shortfall.MISSING_SEEDS, "it", seeds, planned),
         (Shortfall.FEW_SEEDS, "it", seeds, MIN_SEEDS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -13,7 +13,7 @@ from scipy import special
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.point import Identity
 from vflsec.audit.result import Audit
-from vflsec.audit.result_row import ResultRow, read_advantages, read_rows
+from vflsec.audit.result_row import ResultRow, find_declined, read_advantages, read_rows
 from vflsec.runtime.grouping import group_by
 
 Seeds = Mapping[int, float]
@@ -243,20 +243,21 @@ def _quantity(at: Identity) -> str:
     return "advantage" if at.attack else "utility"
 
 
-def _values(rows: Iterable[ResultRow]) -> Values:
+def _values(rows: Sequence[ResultRow]) -> Values:
+    declined = find_declined(rows)
     known = (
         r for r in rows
         if r.role != "control" and r.metric == r.primary and r.status == "ok"
         and r.value is not None
     )  # fmt: skip
     found = group_by(known, lambda r: r.without(*_UNSAID))
-    out = {key: _by_control(of) for key, of in found.items()}
+    out = {key: _by_control(of, declined.get(of[0].run, ())) for key, of in found.items()}
     return {key: of for key, of in out.items() if of}
 
 
-def _by_control(rows: Sequence[ResultRow]) -> Mapping[str, Seeds]:
+def _by_control(rows: Sequence[ResultRow], declined: Collection[int]) -> Mapping[str, Seeds]:
     if rows[0].attack:
-        return read_advantages(rows)[0]
+        return read_advantages(rows, declined)[0]
     seeds = sorted(group_by(rows, lambda r: r.seed).items())
     return {"": {s: float(np.mean([r.value for r in of])) for s, of in seeds}}
 

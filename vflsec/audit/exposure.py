@@ -21,6 +21,7 @@ from vflsec.audit.point import SPLITS, UNDEFENDED, Grants, Identity
 from vflsec.audit.result_row import ResultRow
 from vflsec.core.visibility import Line
 from vflsec.runtime.grouping import group_by
+from vflsec.specs import UNMADE
 
 _ERROR = "relative_error"
 _WHERE = ("defense", "strength", "phase", "split", "metric")
@@ -117,7 +118,7 @@ def describe_outcomes(
         unseen: dict[tuple[str, ...], None] = {}
         for dataset in dict.fromkeys(datasets):
             of = by_point[entry.algorithm, entry.defense, dataset]
-            gone = [r for r in of if r.status.startswith("not-")]
+            gone = [r for r in of if r.status in UNMADE]
             unseen |= dict.fromkeys((r.attack, r.adversary, r.status, r.reason) for r in gone)
             beside = by_point.get((entry.algorithm, bare, dataset), []) if bare else []
             found = _measured(of, beside, level, apart)

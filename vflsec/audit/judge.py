@@ -40,7 +40,7 @@ from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, set_aside
 from vflsec.audit.validated import NO_EVIDENCE, Validated
 from vflsec.runtime.grouping import group_by
-from vflsec.specs import QUESTIONS
+from vflsec.specs import DECLINED, QUESTIONS
 
 
 @dataclass(frozen=True)
@@ -222,8 +222,9 @@ def _weigh_point(
         return _candidate(p, gate, audit)
 
     pairs = [(p, ask(p)) for p in points]
-    missing = [p for p, c in pairs if c is None]
     every = [choose_figure(c, gate, audit.figures(p), ask) for p, c in pairs if c is not None]
+    counted = {c.point.run for c in every}  # what declined on some seeds is part of the others
+    missing = [p for p, c in pairs if c is None and not (p.status == DECLINED and p.run in counted)]
     if not every:
         return None
     failed = [p for p in points if p.failed]

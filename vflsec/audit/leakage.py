@@ -32,6 +32,7 @@ from vflsec.audit.point import (
 )
 from vflsec.audit.result_row import (
     ResultRow,
+    find_declined,
     name_controls,
     read_advantages,
     results_table,
@@ -318,6 +319,7 @@ class _Summary:
     def __init__(self, rows: Sequence[ResultRow], confidence: float) -> None:
         self.confidence = confidence
         self.task = _Utility(rows)
+        self.declined = find_declined(rows)
         self.named = name_controls(r for r in rows if r.attack and r.status == "ok")
         self.planned: dict[Training, set[int]] = defaultdict(set)
         self.lost: dict[Training, set[int]] = defaultdict(set)
@@ -333,7 +335,7 @@ class _Summary:
         if not point.is_main or ctl.find_sign(point.metric) < 0 or math.isinf(most):
             return None
         ok = [r for r in rows if r.status == "ok"]
-        gained, own = read_advantages(ok)
+        gained, own = read_advantages(ok, self.declined.get(point.run, ()))
         shares = ctl.as_shares(gained, own, most)
         leak = self._leakage(ok, shares, own)
         if leak is None:
@@ -348,12 +350,15 @@ class _Summary:
     def point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
         """The point of an identity, from its rows."""
         ok = [r for r in rows if r.status == "ok"]
-        values = _by_seed(ok, "value")
-        gained, own = read_advantages(ok) if at.attack else ({}, {})
+        values, declined = _by_seed(ok, "value"), self.declined.get(at.run, set())
+        gained, own = read_advantages(ok, declined) if at.attack else ({}, {})
         leak = self._leakage(ok, gained, own, ctl.floor_at_chance(gained))
         first = rows[0]
         flipped = _flip(ok, values) if at.attack else {}
         ahead = own[leak.ahead.name] if leak else {}
+        if leak:
+            values = {s: own[leak.least.name][s] for s in declined} | values
+            flipped = {s: ahead[s] for s in declined if flipped} | dict(flipped)
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),

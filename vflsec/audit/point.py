@@ -145,6 +145,11 @@ class Identity(Training):
         """What identifies the guesses behind a figure, whatever they are scored by."""
         return self.without("metric")
 
+    @property
+    def run(self) -> Identity:
+        """Which attack was made where: all that a row without a figure is sure to tell."""
+        return self.without("of_label", "known_rows", "target", "victim", "split", "metric")
+
     def without(self, *names: str) -> Identity:
         """The identity with these fields empty, by which points that differ in them alone agree."""
         return replace(self.identity, **{name: _EMPTY[name] for name in names})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from vflsec.audit.intervals import mean_of
 from vflsec.audit.point import Identity, Scored, clean
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
+from vflsec.specs import DECLINED
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
@@ -131,11 +132,24 @@ _WRITE: dict[str, Callable[[ResultRow], str]] = {
 }
 
 
-def read_advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
+def find_declined(rows: Iterable[ResultRow]) -> dict[Identity, set[int]]:
+    """The seeds on which an attack found nothing to read, by :attr:`Identity.run`."""
+    found = group_by((r for r in rows if r.status == DECLINED), lambda r: r.run)
+    return {run: {r.seed for r in of} for run, of in found.items()}
+
+
+def read_advantages(
+    rows: Iterable[ResultRow], declined: Collection[int] = ()
+) -> tuple[Paired, Paired]:
     """Advantage and figure by control and seed, of the rows of one point that have a figure.
 
     The advantage is signed so that larger is worse for privacy. Several rows of a seed count once,
-    by their mean.
+    by their mean. Where the attack declined, its adversary is left with a control: the advantage
+    is 0, and the figure that control's mean.
+
+    Args:
+        rows: of one point.
+        declined: seeds on which the attack declined, of :func:`find_declined`.
     """
     gained: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     own: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -145,6 +159,10 @@ def read_advantages(rows: Iterable[ResultRow]) -> tuple[Paired, Paired]:
         for name, figure in r.figures.items():
             gained[name][r.seed].append(find_sign(r.metric) * (r.value - figure))
             own[name][r.seed].append(figure)
+    for name, by_seed in own.items():
+        usual = mean_of([v for of in by_seed.values() for v in of])
+        for seed in set(declined).difference(by_seed):
+            gained[name][seed], by_seed[seed] = [0.0], [usual]
     return _means(gained), _means(own)
 
 

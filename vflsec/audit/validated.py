@@ -23,6 +23,7 @@ from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import show
 from vflsec.label import make_label
 from vflsec.runtime.grouping import group_by
+from vflsec.specs import UNMADE
 
 Granted = Mapping[str, Grants]
 """Grants that are not usual, by section."""
@@ -108,7 +109,7 @@ def find_validated(
     shown = _measured(own, Evidence.UNDEFENDED, lambda p: p.place)
     planted = _measured(control or (), Evidence.POSITIVE_CONTROL, lambda p: role(p.place))
     seen: dict[Place, list[_Looks]] = {}
-    made = (p.place for p in own if p.attack and not p.status.startswith("not-"))
+    made = (p.place for p in own if p.attack and p.status not in UNMADE)
     for place in dict.fromkeys(made):
         mine = role(place)
         of = (shown.get(place), planted.get(mine) or planted.get((*mine[:-1], None)))

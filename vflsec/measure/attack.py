@@ -24,7 +24,7 @@ from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.measure.prepared import Prepared, explain_misfit
 from vflsec.plugins.loading import TIMEOUT, attempt_call
 from vflsec.runtime.out_of_memory import Passing, nothing
-from vflsec.specs import find_exhausted
+from vflsec.specs import DECLINED, find_exhausted
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Answer:
         phase: after which it looked, ``PHASE@EPOCH`` if it looked back at the end of that epoch.
         view: what it was given, with the rows that it is asked about.
         guess: its answer, None if there is none.
-        status: ``ok``, ``not-observable``, ``not-applicable`` or ``error``.
+        status: ``ok``, one of :data:`vflsec.specs.UNMADE`, or ``error``.
         reason: why there is no guess.
         controls: asked for when they are needed: what the same adversary reaches without messages.
     """
@@ -172,7 +172,7 @@ class Bench:
             broke = broke or f"{asked.what} must decline by a text, got {check.shown(odd)}."
             return (), broke
         both = zip(unseen, declined, strict=True)
-        return [("not-observable", u) if u else ("not-applicable", d) for u, d in both], ""
+        return [("not-observable", u) if u else (DECLINED, d) for u, d in both], ""
 
     def _guess(self, asked: _Asked, views: Sequence[View]) -> Sequence[tuple[Any, str]]:
         """(guess, why there is none) of each view: all at once, or one by one where that breaks."""

@@ -24,6 +24,7 @@ from vflsec.report.tree import (
     make_columns,
 )
 from vflsec.report.verdicts import format_count, format_place
+from vflsec.specs import UNMADE
 
 _PRINTED = frozenset({View.TERMINAL, View.WHOLE})
 
@@ -66,7 +67,7 @@ def _list_reasons(points: Sequence[Point]) -> list[str]:
     measured = {(p.attack, p.adversary) for p in points if p.status == "ok"}
     unmade = {
         (p.attack, p.adversary): p.status for p in points
-        if p.status.startswith("not-") and (p.attack, p.adversary) not in measured
+        if p.status in UNMADE and (p.attack, p.adversary) not in measured
     }  # fmt: skip
     unmade = unmade if len(unmade) > FEW else {}
     told = [p for p in points if p.reason and (p.attack, p.adversary) not in unmade]
