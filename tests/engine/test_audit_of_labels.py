@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.multilabel import build_label_findings, by_label
+from vflsec.audit.point import Grants
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.validated import Validation
 from vflsec.cli import main as cli
@@ -188,6 +190,17 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     quiet = summarise(read_records(none))
     (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))
     assert verdict.verdict == "PASS"
+
+
+def test_sections_that_only_their_grants_tell_apart_are_not_merged() -> None:
+    """Of two sections the figures of the later one stood for both."""
+    (loud, plain), (quiet, more) = ten(0.5), ten(0.0)
+    rich = {f"rich {k}": replace(a, section="r", aux_rows=20) for k, a in more.items()}
+    quiet = [r | {"attack_key": f"rich {r['attack_key']}"} for r in quiet]
+    found = by_label(read_records([*loud, *quiet]), plain | rich, 0.95)
+    assert [r.advantage for r in found] == pytest.approx([0.05, 0.0], abs=1e-9)
+    said = build_label_findings(found, {"r": Grants(aux_rows=20)})
+    assert ["with 20 auxiliary rows" in f.text for f in said] == [False, True]
 
 
 def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:

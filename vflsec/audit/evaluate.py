@@ -77,7 +77,10 @@ def evaluate(
     found = (
         [] if partial or not points else build_findings(points, verdicts, confidence, record.grants)
     )
-    found = [*build_label_findings(labels), *found, *_idle(record, results)]
+    of_section = {
+        a.section: record.grants[k] for k, a in record.attacks.items() if k in record.grants
+    }
+    found = [*build_label_findings(labels, of_section), *found, *_idle(record, results)]
     return Evaluation(
         rows=_with_roles(record, every, planted),
         points=points,

@@ -15,7 +15,7 @@ import numpy as np
 from vflsec.audit import intervals
 from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.findings import Finding, FindingKind
-from vflsec.audit.point import Identity
+from vflsec.audit.point import Grants, Identity
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow
 
@@ -57,18 +57,19 @@ def by_label(
         attacks: what they are by key; those on one of several labels have a name without it.
         confidence: of the two-sided t interval over seeds.
     """
-    groups: dict[tuple[Identity, str], dict[str, dict[int, ResultRow]]] = defaultdict(dict)
+    groups: dict[Identity, dict[str, dict[int, ResultRow]]] = defaultdict(dict)
     for r in rows:
         spec = attacks.get(r.attack_key, AttackFacts())
         if r.of_label and spec.every_label and r.metric == r.primary and "@" not in r.phase:
-            at = r.without("attack", "attack_key", "of_label", "target", "victim")
-            groups[at, spec.every_label].setdefault(r.of_label, {})[r.seed] = r
-    return [_over(at, attack, of, confidence) for (at, attack), of in groups.items()]
+            at = replace(
+                r.without("of_label", "target", "victim"), attack=spec.every_label,
+                attack_key=spec.section,
+            )  # fmt: skip
+            groups[at].setdefault(r.of_label, {})[r.seed] = r
+    return [_over(at, of, confidence) for at, of in groups.items()]
 
 
-def _over(
-    at: Identity, attack: str, of: Mapping[str, Mapping[int, ResultRow]], confidence: float
-) -> LabelRow:
+def _over(at: Identity, of: Mapping[str, Mapping[int, ResultRow]], confidence: float) -> LabelRow:
     """Figures of one attack at one point, from its rows by label and seed."""
     seeds = sorted({s for rows in of.values() for s in rows})
     scored = {
@@ -76,7 +77,6 @@ def _over(
         for label, rows in of.items()
         if sorted(rows) == seeds and all(r.advantage is not None for r in rows.values())
     }
-    at = replace(at, attack=attack)
     left = tuple(label for label in of if label not in scored)
     if not scored:
         return LabelRow(**at.as_dict(), left_out=left, seeds=len(seeds))
@@ -96,11 +96,18 @@ def _over(
     )  # fmt: skip
 
 
-def build_label_findings(rows: Iterable[LabelRow]) -> list[Finding]:
-    """A finding for each attack on several labels without a defense, of test rows if there are."""
+def build_label_findings(
+    rows: Iterable[LabelRow], grants: Mapping[str, Grants] | None = None
+) -> list[Finding]:
+    """A finding for each attack on several labels without a defense, of test rows if there are.
+
+    Args:
+        rows: of :func:`by_label`.
+        grants: what is not usual of attacks, by section.
+    """
     bare = [r for r in rows if r.is_undefended and r.most]
     tested = {_attack_of(r) for r in bare if r.split == "test"}
-    apart, out = tell_apart(bare), []
+    apart, out = tell_apart(bare, grants), []
     for r in bare:
         if r.split != "test" and _attack_of(r) in tested:
             continue
@@ -120,4 +127,4 @@ def build_label_findings(rows: Iterable[LabelRow]) -> list[Finding]:
 
 
 def _attack_of(r: LabelRow) -> tuple[str, ...]:
-    return r.dataset, r.algorithm, r.phase, r.adversary, r.attack
+    return r.dataset, r.algorithm, r.phase, r.adversary, r.attack_key

@@ -26,6 +26,7 @@ class AttackFacts:
         active: whether it may change its own training.
         summary, source: what it does, and where it was published.
         every_label: its label without the one of several labels that it is on, else ''.
+        section: its key without that label, which it shares with those on the others.
     """
 
     name: str = ""
@@ -43,6 +44,7 @@ class AttackFacts:
     summary: str = ""
     source: str = ""
     every_label: str = ""
+    section: str = ""
 
 
 @dataclass(frozen=True)

@@ -264,13 +264,14 @@ def list_threats(specs: Iterable[AttackSpec]) -> dict[str, AttackFacts]:
         entry = registry.attacks.entry(spec.name)
         attack = registry.attacks.create(spec.name, spec.params)
         one_of_several = spec.of_label and spec.of_label not in QUESTIONS
+        section = replace(spec, of_label="")
         out[spec.key] = AttackFacts(
             name=spec.name, label=spec.label, params=dict(spec.params), adversary=spec.adversary,
             known_rows=spec.known_rows, prior=spec.prior, aux_rows=spec.aux_rows,
             peer_model=spec.peer_model, target=attack.target, family=name_family(entry.family),
             needs=tuple(sorted(str(n) for n in as_needs(attack.looks_at))),
             active=attack.policy() is not None, summary=entry.summary, source=entry.source,
-            every_label=replace(spec, of_label="").label if one_of_several else "",
+            every_label=section.label if one_of_several else "", section=section.key,
         )  # fmt: skip
     return out
 
