@@ -55,6 +55,31 @@ def test_an_attack_that_adds_nothing_removes_nothing() -> None:
     assert v.verdict == "INCONCLUSIVE"  # with its labels flipped it is not shown to be within
 
 
+@pytest.mark.parametrize(
+    ("removed", "verdict", "metric"),
+    [(0.9, "FAIL", "share_error"), (0.0, "PASS", "share_error"), (0.9, "FAIL", "log_loss"),
+     (0.0, "PASS", "relative_error")],
+)  # fmt: skip
+def test_an_error_that_is_within_the_limit_already_is_judged_by_what_is_removed(
+    removed: float, verdict: str, metric: str
+) -> None:
+    """A gate of 0.1 passed an attack that took 0.057 of error down to 0.005."""
+    errors = (0.06, 0.05, 0.07, 0.06, 0.055)
+    noise = (0.002, -0.002, 0.0, 0.001, -0.001)
+    records = [
+        r | {"controls": {"own": {"value": own, "cv": own}}, "value": (1 - removed) * own + e,
+             "metric": metric, "target": "property", "chance": 0.2}
+        for r, own, e in zip(rows(0.0), errors, noise, strict=True)
+    ]  # fmt: skip
+    points = summarise(read_records(records), shares=True)
+    (of,) = [p for p in points if p.metric == ERROR_REMOVED]
+    (v,) = judge(points, [Gate(max=0.1)], {of.place: Validation(True, "shown")})
+    assert (v.verdict, v.judged_by) == (verdict, ERROR_REMOVED)
+    assert v.value == pytest.approx(removed, abs=0.03)
+    (wide,) = judge(points, [Gate(max=0.04)], {of.place: Validation(True, "shown")})
+    assert wide.judged_by == ""
+
+
 def test_it_is_a_ratio_of_means_and_ties_are_those_of_the_ranking() -> None:
     gained = (0.01, 0.02, 0.0, 0.01, 0.02)
     point, _ = audited(gained)

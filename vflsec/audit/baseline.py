@@ -28,7 +28,6 @@ import numpy as np
 
 from vflsec.audit import intervals, result_row, verdict_text
 from vflsec.audit.compare import Change, Seeds, compute_change, find_least
-from vflsec.audit.controls import find_sign
 from vflsec.audit.gate import (
     MIN_ROWS,
     MIN_SEEDS,
@@ -42,8 +41,8 @@ from vflsec.audit.gate import (
     Warn,
     format_warnings,
 )
-from vflsec.audit.gate_candidate import DECIDES
-from vflsec.audit.metrics import find_reach
+from vflsec.audit.gate_candidate import COUNTED, DECIDES
+from vflsec.audit.metrics import ERROR_REMOVED, find_best, find_reach
 from vflsec.audit.point import Identity, Place, Point, Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
@@ -420,12 +419,13 @@ def _find_any_rise_tolerated(
     """
     metric = rows[0].metric
     far, cure = find_reach("advantage", metric)[1], "add seeds to the baseline"
-    if find_sign(metric) > 0 and c.before <= allowed < far:
+    if c.before <= allowed < far:
         gained, own = result_row.read_advantages(rows)
         reached = intervals.mean_of(list(own[find_least(gained)].values()))
-        room = find_reach(metric)[1] - reached - c.before
+        room = abs(find_best(metric) - reached) - c.before
         if room <= allowed:
-            cure = f'without the federation no more is left; add a gate of = "{DECIDES}"'
+            decider = DECIDES if rows[0].target in COUNTED else ERROR_REMOVED
+            cure = f'without the federation no more is left; add a gate of = "{decider}"'
             far = max(room, 0.0)
     text = f"it tolerates any rise (at most {far:.3g} in {metric}); {cure}"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)

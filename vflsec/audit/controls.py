@@ -339,7 +339,7 @@ def floor_at_chance(gained: Paired) -> Paired:
     return {k: {s: min(d, least.get(s, d)) for s, d in of.items()} for k, of in gained.items()}
 
 
-def as_shares(gained: Paired, own: Paired, most: float) -> Paired:
+def as_shares(gained: Paired, own: Paired, best: float) -> Paired:
     """Advantages as shares of the error that each control leaves; none where one leaves no error.
 
     The share is a ratio of means over seeds. Seeds spread about it as its linear expansion does,
@@ -348,11 +348,11 @@ def as_shares(gained: Paired, own: Paired, most: float) -> Paired:
 
     Args:
         gained, own: advantages and figures by control and seed.
-        most: the figure without any error.
+        best: the figure without any error.
     """
     out: Paired = {}
     for name, by_seed in gained.items():
-        left = {s: most - own[name][s] for s in by_seed}
+        left = {s: abs(best - own[name][s]) for s in by_seed}
         size = intervals.mean_of(list(left.values()))
         if size <= 0:
             return {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from vflsec.audit.controls import Against, Leakage, find_sign, is_leak
 from vflsec.audit.gate import Gate, Reason
-from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_best
 from vflsec.audit.point import Estimate, Point
 
 
@@ -152,7 +152,7 @@ DECIDES = "exposed"
 STANDING_IN = (DECIDES, ERROR_REMOVED)
 """The metrics by which an attack is judged where its own has no room: the first that has some."""
 
-_COUNTED = ("label", "attribute")
+COUNTED = ("label", "attribute")
 """Targets of attacks whose exposed people an audit counts."""
 _ROUNDING = 1e-9
 
@@ -160,7 +160,8 @@ _ROUNDING = 1e-9
 def find_room(point: Point, leak: Leakage) -> float:
     """What is left to gain over the control that leaves the least."""
     value = math.nan if point.value.mean is None else point.value.mean
-    return find_reach(point.metric)[1] - (value - leak.least.mean)
+    control = value - find_sign(point.metric) * leak.least.mean
+    return abs(find_best(point.metric) - control)
 
 
 def is_full(point: Point, leak: Leakage) -> bool:
@@ -170,7 +171,7 @@ def is_full(point: Point, leak: Leakage) -> bool:
     own, metric = leak.ahead.control, point.metric
     if own is None or metric not in METRICS:
         return False
-    return own == find_reach(metric)[METRICS[metric].larger_is_better]
+    return own == find_best(metric)
 
 
 def choose_figure(
@@ -184,7 +185,7 @@ def choose_figure(
         figures: points of the same answer, the primary one and those of :data:`STANDING_IN`.
         weigh: makes a candidate of a point.
     """
-    if not gate.limits_leaks or find_sign(c.point.metric) < 0:
+    if not gate.limits_leaks:
         return c
     room = find_room(c.point, c.leak)
     if _is_enough(room, gate) or is_full(c.point, c.leak):
@@ -209,6 +210,6 @@ def _name_decider(c: Candidate, gate: Gate, figures: Sequence[Point]) -> str:
         if main.leakage is not None and _is_enough(find_room(main, main.leakage), gate):
             return main.metric
     of_class = metric in METRICS and "label" in METRICS[metric].targets
-    counted = of_class and c.point.target in _COUNTED
+    counted = of_class and c.point.target in COUNTED
     known = {metric, *(p.metric for p in figures)}
     return DECIDES if counted and DECIDES not in known else ""

@@ -19,7 +19,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.exposed import EXPOSED, ClassCount, Counts, Exposed
-from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_best, find_reach
 from vflsec.audit.point import (
     IDENTITY,
     SPLITS,
@@ -331,12 +331,12 @@ class _Summary:
 
     def share_remaining(self, point: Point, rows: Sequence[ResultRow]) -> Point | None:
         """An attack's primary point as a share of the error that its controls leave."""
-        most = find_reach(point.metric)[1]
-        if not point.is_main or ctl.find_sign(point.metric) < 0 or math.isinf(most):
+        best = find_best(point.metric)
+        if not point.is_main or math.isinf(best):
             return None
         ok = [r for r in rows if r.status == "ok"]
         gained, own = read_advantages(ok, self.declined.get(point.run, ()))
-        shares = ctl.as_shares(gained, own, most)
+        shares = ctl.as_shares(gained, own, best)
         leak = self._leakage(ok, shares, own)
         if leak is None:
             return None

@@ -376,7 +376,8 @@ _LIST = (
     Metric("macro_accuracy", _macro_accuracy,
            lambda k: float(np.maximum(k.prior, 1 - k.prior).mean()), targets=("labels",)),
     Metric(ERROR_REMOVED, None, lambda k: 0.0,
-           targets=("label", "labels", "value", "count", "feature"), reach=(-math.inf, 1.0)),
+           targets=("label", "labels", "value", "count", "feature", "property"),
+           reach=(-math.inf, 1.0)),
     Metric("mae", _mae, lambda k: 0.8, larger_is_better=False, targets=("value",),
            reach=(0.0, math.inf)),
 )  # fmt: skip
@@ -403,6 +404,11 @@ def find_reach(metric: str, of: str = "") -> tuple[float, float]:
     if metric == "epsilon_lower":
         return 0.0, math.inf
     return METRICS[metric].reach if metric in METRICS else (0.0, 1.0)
+
+
+def find_best(metric: str) -> float:
+    """The figure of an attack that errs nowhere; infinite where there is no end."""
+    return find_reach(metric)[metric not in METRICS or METRICS[metric].larger_is_better]
 
 
 def choose_primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:
