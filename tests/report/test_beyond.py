@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from generated import expose, make_point, make_summary
 from printed import (
     above_appendix,
     advice,
@@ -25,9 +26,11 @@ from printed import (
     workflow_commands,
 )
 
+from vflsec.audit.gate import Gate
+from vflsec.audit.point import Training
 from vflsec.report.summary import read_summary
-from vflsec.report.tree import StepKind
-from vflsec.report.ungated_leaks import find_tone
+from vflsec.report.tree import StepKind, Tone
+from vflsec.report.ungated_leaks import find_deployed, find_tone
 
 COLUMNS = """
 [[attack]]
@@ -90,6 +93,19 @@ def test_a_minimum_of_what_attacks_gain_limits_nothing(tmp_path: Path) -> None:
     assert (p.attack, p.strength) == ("norm", 0.0)
     both = audited(tmp_path / "b", Planted(LEAKY, SEALED), floor + gate(max=0.4))
     assert beyond(both.summary) == deployed(both.summary) == []
+
+
+@pytest.mark.parametrize(("of", "limited"), [("exposed", False), ("", True), ("auc", True)])
+def test_a_limit_on_exposed_people_is_none_on_what_leaks_of_the_many(
+    of: str, limited: bool
+) -> None:
+    """A PASS on people alone stood on every page without a word of an AUC of 0.85 beside 0.6."""
+    at = Training("toy", "splitnn", "iso", 5.0)
+    mean = make_point(at, "norm", "label", 0.25)
+    summary = make_summary([mean, expose(mean, 12.0)], [Gate(max=0.4 if limited else 0.1, of=of)])
+    assert [v.verdict for v in summary.gates] == ["PASS"]
+    assert bool(find_deployed(summary)) is not limited
+    assert (find_tone(summary) is Tone.GOOD) is limited
 
 
 def test_a_gate_is_advised_for_every_target_that_none_limits(tmp_path: Path) -> None:

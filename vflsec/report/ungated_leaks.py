@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.errors import join_some
 from vflsec.report.coverage import USUAL
@@ -25,11 +26,14 @@ from vflsec.runtime.grouping import group_by
 
 
 def find_ungated(summary: Summary) -> list[LeakageClaim]:
-    """Claims that leak and that no gate limits: first where one judges, then the largest."""
+    """Claims that leak and that no gate limits: first where one judges, then the largest.
+
+    A limit on exposed people is none on what is leaked of the many.
+    """
     at = group_by(summary.points, lambda p: p.training)
     asked = {
         p.answer for v in summary.gates if v.gate.needs_validated
-        for p in find_weighed(v, at.get(v.training, ()))
+        for p in find_weighed(v, at.get(v.training, ())) if p.metric not in EXPOSED
     }  # fmt: skip
     found = [
         c for c in summary.claims
