@@ -240,7 +240,7 @@ class CellSpec:
 RATES = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 """Rates of false alarms at which a trade-off curve is given."""
 DECLINED = "declined"
-"""Status of an attack that looked at what came and found nothing to read."""
+"""Status of an attack that could make nothing of what it was given."""
 
 UNMADE = ("not-observable", "not-applicable", DECLINED)
 """Statuses of attacks that could not be made."""

@@ -291,7 +291,7 @@ def test_columns_that_tell_nothing_do_not_lead_astray() -> None:
     ("name", "params", "status"),
     sampled(
         [
-            ("message_completion", {"kind": "state"}, "not-applicable"),
+            ("message_completion", {"kind": "state"}, "declined"),
             ("joint_completion", {}, "ok"),
         ]
     ),

@@ -152,7 +152,7 @@ def test_in_an_audit_it_answers_with_a_grant_and_is_not_applicable_without() -> 
         for result in cohort(attacks, tasks, epochs=2, patience=0, top=()):
             (one,) = [m for m in result.measures if m.metric in ("auc", "")]
             if grant == "none":
-                assert (one.status, one.value) == ("not-applicable", None)
+                assert (one.status, one.value) == ("declined", None)
                 assert "Grant known_rows" in one.reason
             else:
                 assert one.value is not None

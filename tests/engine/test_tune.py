@@ -295,13 +295,18 @@ def test_the_attack_to_look_up_is_that_of_the_place() -> None:
 
 def test_lines_to_paste_are_toml(capsys: pytest.CaptureFixture[str]) -> None:
     stack = "discrete + iso(strength=1.0)"
-    for to in (Deployment("iso", 1, (), "iso", "iso"),
-               Deployment("iso", 1, ("discrete",), stack, "discrete")):  # fmt: skip
+    for to in (Deployment("iso", 1, (), (), (("iso", 1.0),)),
+               Deployment("iso", 1, ("discrete",), (), ((stack, 2.0), (stack, 3.0))),
+               Deployment("iso", 1, (), ("he",), (('noise(party="a)")', None),))):  # fmt: skip
         _print_deployment(to)
         lines = [s for s in capsys.readouterr().out.splitlines() if s.startswith("    ")]
         found = [tomllib.loads(s) for s in lines]
-        assert found[:2] == [{"strength": [0, 1]}, {"defense": to.gates}]
-        assert found[2] == ({} if to.behind else {"strength": 1})
+        named = [{"defense": name} | ({} if at is None else {"strength": at})
+                 for name, at in to.points]  # fmt: skip
+        assert found[0] == {"strength": [0, 1]}
+        assert [tuple(of.items()) for of in found[1:]] == [
+            pair for of in named for pair in zip(of.items(), strict=True)
+        ]
 
 
 def test_exposed_people_are_searched_for_too() -> None:
@@ -359,11 +364,13 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     assert [t.strength for t in found.trials] == [0, 1, 8]
     assert found.strength == 1
     assert found.next == ()
-    assert found.deploy == Deployment("iso", 1, (), "iso", "iso")
+    assert found.deploy == Deployment("iso", 1, (), (), (("iso", 1.0),))
     assert found.without == ()
     fine = tune(path, "iso", between=(1.234567, 8), rounds=0, confirm=False, out=tmp_path / "fine")
     assert fine.strength == 1.234567
-    assert fine.deploy == Deployment("iso", 1.234567, (), "iso", "iso")  # 1.235 was not tried
+    assert fine.deploy == Deployment(
+        "iso", 1.234567, (), (), (("iso", 1.234567),)
+    )  # 1.235 was not tried
     stack = SCENARIO + '[[defense]]\nname = "discrete"\nstrength = 1\n'
     path.write_text(stack + gate(metric="epsilon_lower", max=9.0))  # of which iso claims none
     found = tune(path, "iso", between=(1, 8), rounds=0, out=tmp_path / "out")
@@ -376,7 +383,7 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
         + gate(max=0.1, defense="discrete + iso(strength=1.0)", strength=2)
     )
     stack = "discrete + iso(strength=1.0)"
-    assert found.deploy == Deployment("iso", 1, ("discrete",), stack, "discrete")
+    assert found.deploy == Deployment("iso", 1, ("discrete",), (), ((stack, 1.0),))
     judged = engine.run_audit(both, tmp_path / "both", backend=safe.backend())
     assert [(v.defense, v.strength, v.verdict) for v in judged.verdicts] == [
         ("discrete + iso(strength=1.0)", 2.0, "PASS")

@@ -133,7 +133,7 @@ _WRITE: dict[str, Callable[[ResultRow], str]] = {
 
 
 def find_declined(rows: Iterable[ResultRow]) -> dict[Identity, set[int]]:
-    """The seeds on which an attack found nothing to read, by :attr:`Identity.run`."""
+    """The seeds on which an attack declined, by :attr:`Identity.run`."""
     found = group_by((r for r in rows if r.status == DECLINED), lambda r: r.run)
     return {run: {r.seed for r in of} for run, of in found.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -125,12 +126,14 @@ def _print_deployment(to: Deployment) -> None:
 
     value = show_exact(to.strength)  # another one was not tried
     where = f", behind that of {' and '.join(to.behind)}" if to.behind else ""
+    where += f" in place of {' and '.join(to.instead)}" if to.instead else ""
     say(f"  In the scenario, add or change the [[defense]] of {to.defense}{where}:")
     say(f"    strength = [0, {value}]")
-    say("  In its gates, name this point:")
-    say(f'    defense = "{to.gates}"')
-    own = to.swept == to.defense
-    say(f"    strength = {value}" if own else f"    # strength: one of {to.swept}, which is swept")
+    say(f"  In its gates, name {'this point' if len(to.points) == 1 else 'one of these points'}:")
+    for name, strength in to.points:
+        say(f"    defense = {json.dumps(name, ensure_ascii=False)}")
+        if strength is not None:
+            say(f"    strength = {show_exact(strength)}")
 
 
 def _format_command(defense: str, scenario: str, given: Mapping[str, str], step: Step) -> str:

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.defense_label import list_names
 from vflsec.audit.gate import EPSILON, TASK, Gate, Rule, Verdict, WordedCode
 from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
@@ -44,7 +47,7 @@ from vflsec.report.summary import Summary, read_summary
 from vflsec.report.taxonomies import list_read
 from vflsec.report.tree import Step
 from vflsec.runtime.progress_protocol import Reporter
-from vflsec.specs import Params
+from vflsec.specs import DefenseSpec, Params
 
 
 class Unasked(WordedCode):
@@ -60,16 +63,16 @@ class Deployment:
 
     Attributes:
         defense, strength: what to add or change under ``[[defense]]``; strength 0 stays beside it.
-        behind: the scenario's other defenses, which come before it; both apply.
-        gates: what gates name as their `defense`.
-        swept: the defense whose strength gates name.
+        behind: the scenario's other defenses, which come before it; all apply.
+        instead: those that it cannot be planned beside, and takes the place of.
+        points: what gates name as their `defense` and `strength`, for each point that there is.
     """
 
     defense: str
     strength: float
     behind: tuple[str, ...]
-    gates: str
-    swept: str
+    instead: tuple[str, ...]
+    points: tuple[tuple[str, float | None], ...]
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ def tune(
             unproven = search.silent | unproven
     attacks = {f"{k} ({a.text})": a.place.attack for k, a in unproven.items()}
     doubts = list_doubts(fresh, leak, attacks, seeds=count, met=met, target=target)
-    deploy = _deploy(name, strength, search.others) if strength and confirmed is not False else None
+    deploy = search.deploy(strength) if strength and confirmed is not False else None
     return Tuned(name, strength, reason, found, fresh, confirmed, doubts, deploy, silent, **about)
 
 
@@ -228,12 +231,19 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
     return f" A stronger setting {what}."
 
 
-def _deploy(name: str, strength: float, others: tuple[str, ...]) -> Deployment:
-    """How a scenario says it, and how its gates name the point; beside others both apply."""
-    if not others:
-        return Deployment(name, strength, (), name, name)
-    stack = " + ".join([*others, f"{name}(strength={float(strength)})"])
-    return Deployment(name, strength, others, stack, others[0])
+def _name_points(
+    stacks: Iterable[Sequence[DefenseSpec]], name: str, strength: float
+) -> tuple[tuple[str, float | None], ...]:
+    """How gates name the points at which a defense has a strength, by bare names if these do."""
+    points = {defense_point(s): any((d.name, d.strength) == (name, strength) for d in s)
+              for s in stacks}  # fmt: skip
+    bare = Counter((list_names(label), at) for label, at in points)
+    named = {}
+    for (label, at), wanted in points.items():
+        short = (list_names(label), at)
+        if wanted:
+            named[short if bare[short] == 1 else (label, at)] = None
+    return tuple(named)
 
 
 def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
@@ -327,6 +337,22 @@ class _Search:
         except VflsecError:
             return False
         return True
+
+    def deploy(self, strength: float) -> Deployment:
+        """What to write into the scenario, as the planner takes it."""
+        name = str(self.section["name"])
+        mine = _inline({**self.section, "strength": [0.0, strength]})
+        beside = [
+            _inline(d.model_dump(exclude_unset=True)) for d in self.loaded.root.defense
+            if registry.defenses.entry(d.name).name != name
+        ]  # fmt: skip
+        behind, instead = self.others, ()
+        try:
+            plan = self._plan(", ".join([*beside, mine]))
+        except VflsecError:
+            plan, behind, instead = self._plan(mine), (), self.others
+        stacks = (c.defenses for g in plan.groups if g.role == "audit" for c in g.cells)
+        return Deployment(name, strength, behind, instead, _name_points(stacks, name, strength))
 
     def find_largest(self, low: float) -> float:
         """The largest strength of the defense that has a meaning in some system of the scenario.
