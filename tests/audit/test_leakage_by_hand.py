@@ -301,7 +301,8 @@ def test_only_a_primary_metric_with_an_end_has_a_share_of_the_error() -> None:
 
     assert shares("auc", "auc") == ["auc", "error_removed"]
     assert shares("accuracy", "auc") == ["accuracy"]
-    assert shares("mae", "mae") == ["mae"]
+    assert shares("mae", "mae") == ["mae", "error_removed"]  # no error is the end
+    assert shares("epsilon_lower", "epsilon_lower") == ["epsilon_lower"]
 
 
 # Intervals

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from printed import (
     workflow_commands,
 )
 
-from vflsec.audit.gate import Gate
+from vflsec.audit.gate import Gate, Origin
 from vflsec.audit.point import Training
 from vflsec.report.summary import read_summary
 from vflsec.report.tree import StepKind, Tone
-from vflsec.report.ungated_leaks import find_deployed, find_tone
+from vflsec.report.ungated_leaks import find_deployed, find_tone, find_ungated
 
 COLUMNS = """
 [[attack]]
@@ -106,6 +107,16 @@ def test_a_limit_on_exposed_people_is_none_on_what_leaks_of_the_many(
     assert [v.verdict for v in summary.gates] == ["PASS"]
     assert bool(find_deployed(summary)) is not limited
     assert (find_tone(summary) is Tone.GOOD) is limited
+
+
+def test_what_may_not_rise_above_a_baseline_is_not_limited() -> None:
+    """A PASS against a baseline that leaked everything stood as a limit on it."""
+    at = Training("toy", "splitnn", "none", 0.0)
+    summary = make_summary([make_point(at, "norm", "label", 0.35)], [Gate(max=0.4)])
+    assert find_ungated(summary) == []
+    kept = tuple(replace(v, origin=Origin.BASELINE) for v in summary.gates)
+    (claim,) = find_ungated(replace(summary, gates=kept))
+    assert (claim.attack, claim.training) == ("norm", at)
 
 
 def test_a_gate_is_advised_for_every_target_that_none_limits(tmp_path: Path) -> None:

@@ -160,6 +160,10 @@ def test_nothing_is_passed_unjudged_or_overwritten(
     """A gate without a truth, a misspelt one and an empty file of gates ended with 0 or 3."""
     trace, out = folder / "trace-0", tmp_path / "o"
     guesses = infer([trace], tmp_path / "g", attacks=("norm",), limits=TRUSTED)
+    told: list[str] = []
+    with pytest.raises(ConfigError, match="is not empty"):  # before any attack is made
+        infer([trace], guesses, limits=TRUSTED, progress=lambda text, _: told.append(text))
+    assert told == []
     with pytest.raises(ConfigError, match="Did you mean 'norm'"):
         score(guesses, [trace], out, gates=[{"max": 0.05, "attack": "nrom"}])
     with pytest.raises(ConfigError, match="the most that auc can reach, got 0"):

@@ -56,7 +56,7 @@ def gate(
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
     from vflsec.audit.baseline import write_baseline
-    from vflsec.audit.gate import Gate
+    from vflsec.audit.gate import MIN_SEEDS, Gate
     from vflsec.engine.read_results import read_any
     from vflsec.report.console import print_last
     from vflsec.report.exports import write_reports
@@ -97,6 +97,8 @@ def gate(
         if update_baseline and baseline is not None:
             write_baseline(baseline, result)
             say(f"Wrote the baseline {baseline}.")
+            if (seeds := len(result.results.seed.unique())) < MIN_SEEDS:
+                say(f"It has {seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
         if report_to is not None:
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)

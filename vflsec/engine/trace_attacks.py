@@ -24,7 +24,7 @@ from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_scores import score
 from vflsec.errors import ConfigError, drop_remedy
 from vflsec.measure.attack import Answer, Bench
-from vflsec.measure.guess_files import Planted, Source, freeze
+from vflsec.measure.guess_files import Planted, Source, check_new, freeze
 from vflsec.measure.prepared import Prepared, prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
@@ -214,8 +214,10 @@ def infer(
 
     Raises:
         TraceError: a trace is damaged.
-        ConfigError: the traces are not of one system, or say another number of classes.
+        ConfigError: the traces are not of one system, or say another number of classes, or `out` is
+            not empty.
     """
+    check_new(out)
     limits = limits or Limits()
     checks = [validate_in_subprocess(f, limits) for f in folders]
     traces = [Trace.open(f, limits, verify=limits.trusted) for f in folders]

@@ -238,7 +238,7 @@ def _name_points(
     points = {defense_point(s): any((d.name, d.strength) == (name, strength) for d in s)
               for s in stacks}  # fmt: skip
     bare = Counter((list_names(label), at) for label, at in points)
-    named = {}
+    named: dict[tuple[str, float | None], None] = {}
     for (label, at), wanted in points.items():
         short = (list_names(label), at)
         if wanted:
@@ -346,7 +346,7 @@ class _Search:
             _inline(d.model_dump(exclude_unset=True)) for d in self.loaded.root.defense
             if registry.defenses.entry(d.name).name != name
         ]  # fmt: skip
-        behind, instead = self.others, ()
+        behind, instead = self.others, tuple[str, ...]()
         try:
             plan = self._plan(", ".join([*beside, mine]))
         except VflsecError:

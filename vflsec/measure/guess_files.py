@@ -145,6 +145,18 @@ def _schema(stored: Stored) -> pa.Schema:
     )
 
 
+def check_new(folder: str | Path) -> Path:
+    """The folder for guesses, which must be new or empty.
+
+    Raises:
+        ConfigError: something is there.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder}: is not empty. Give a new folder.")
+    return folder
+
+
 def freeze(
     folder: str | Path,
     sources: Sequence[Source],
@@ -160,9 +172,7 @@ def freeze(
     Raises:
         ConfigError: something is there.
     """
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: is not empty. Give a new folder.")
+    folder = check_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
     out = _Out(folder)
     entries = []

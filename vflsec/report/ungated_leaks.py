@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from vflsec.audit.exposed import EXPOSED
+from vflsec.audit.gate import Origin
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.errors import join_some
 from vflsec.report.coverage import USUAL
@@ -28,11 +29,12 @@ from vflsec.runtime.grouping import group_by
 def find_ungated(summary: Summary) -> list[LeakageClaim]:
     """Claims that leak and that no gate limits: first where one judges, then the largest.
 
-    A limit on exposed people is none on what is leaked of the many.
+    A limit on exposed people is none on what is leaked of the many, and one on what rises above a
+    baseline none on what leaked before.
     """
     at = group_by(summary.points, lambda p: p.training)
     asked = {
-        p.answer for v in summary.gates if v.gate.needs_validated
+        p.answer for v in summary.gates if v.gate.needs_validated and v.origin is Origin.GATE
         for p in find_weighed(v, at.get(v.training, ())) if p.metric not in EXPOSED
     }  # fmt: skip
     found = [
