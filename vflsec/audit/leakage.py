@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -242,6 +242,13 @@ def _flip(rows: Sequence[ResultRow], values: Mapping[int, float]) -> Mapping[int
     return _by_seed(rows, "turned")
 
 
+def _fill(
+    values: Mapping[int, float], own: Mapping[int, float], declined: Collection[int]
+) -> Mapping[int, float]:
+    """Values by seed, those of a control where the attack declined; none where there is none."""
+    return {s: own[s] for s in declined if values and s in own} | dict(values)
+
+
 def _often(asked: Iterable[str]) -> str:
     """What was asked on how many seeds, the most frequent first; '' where nothing was chosen."""
     count = Counter(a for a in asked if a)
@@ -355,10 +362,8 @@ class _Summary:
         leak = self._leakage(ok, gained, own, ctl.floor_at_chance(gained))
         first = rows[0]
         flipped = _flip(ok, values) if at.attack else {}
-        ahead = own[leak.ahead.name] if leak else {}
-        if leak:
-            values = {s: own[leak.least.name][s] for s in declined} | values
-            flipped = {s: ahead[s] for s in declined if flipped} | dict(flipped)
+        least, ahead = (own[of.name] for of in (leak.least, leak.ahead)) if leak else ({}, {})
+        reached, flipped = _fill(values, least, declined), _fill(flipped, ahead, declined)
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),
@@ -368,7 +373,7 @@ class _Summary:
             chance=next((r.chance for r in ok if r.chance is not None), None),
             leakage=leak,
             planned=len(self.planned[at.training]),
-            seeds=len(values),
+            seeds=len(reached),
             failed=len({r.seed for r in rows if r.status == "error"}),
             failed_trainings=len(self.lost[at.training]),
             tied=set(_by_seed(ok, "tied").values()) == {1.0},
@@ -377,8 +382,8 @@ class _Summary:
             asked=_often(r.asked for r in ok),
             bytes=_average(_by_seed(rows, "bytes")),
             messages=_average(_by_seed(rows, "messages")),
-            value=self._mean(values, at.metric),
-            control_value=self._mean(own[leak.least.name] if leak else {}, at.metric),
+            value=self._mean(reached, at.metric),
+            control_value=self._mean(least, at.metric),
             advantage=_advantage(leak, self.confidence, at.metric),
             worst_seed=ctl.find_worst(gained),
             turned=self._mean(flipped, at.metric),
