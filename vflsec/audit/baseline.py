@@ -178,10 +178,7 @@ def group_advantages(rows: Iterable[ResultRow]) -> dict[Key, dict[str, dict[int,
 def _advantages(
     rows: Mapping[Key, Sequence[ResultRow]], declined: Mapping[Identity, Collection[int]]
 ) -> dict[Key, dict[str, dict[int, float]]]:
-    found = {
-        key: result_row.read_advantages(of, declined.get(of[0].run, ()))[0]
-        for key, of in rows.items()
-    }
+    found = {key: result_row.read_advantages(of, declined)[0] for key, of in rows.items()}
     return {key: of for key, of in found.items() if of}
 
 
@@ -294,8 +291,11 @@ def read_silent(audit: Audit) -> set[Place]:
     return {of.place for of in found.values() if not of.validated}
 
 
-def write_baseline(path: Path, audit: Audit) -> None:
+def write_baseline(path: Path, audit: Audit) -> int:
     """Keep the advantages of an audit as the file to compare later ones with.
+
+    Returns:
+        the fewest seeds behind one of them; :data:`vflsec.audit.gate.MIN_SEEDS` are needed.
 
     Raises:
         ConfigError: the audit is unfinished or has no advantage, an attack failed on every seed, or
@@ -312,6 +312,7 @@ def write_baseline(path: Path, audit: Audit) -> None:
     found = make_baseline(rows, *made_of, read_silent(audit))
     text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
+    return min(len(by_seed) for p in found["points"] for by_seed in p["advantage"].values())
 
 
 def judge_regressions(

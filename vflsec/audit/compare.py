@@ -251,11 +251,13 @@ def _values(rows: Sequence[ResultRow]) -> Values:
         and r.value is not None
     )  # fmt: skip
     found = group_by(known, lambda r: r.without(*_UNSAID))
-    out = {key: _by_control(of, declined.get(of[0].run, ())) for key, of in found.items()}
+    out = {key: _by_control(of, declined) for key, of in found.items()}
     return {key: of for key, of in out.items() if of}
 
 
-def _by_control(rows: Sequence[ResultRow], declined: Collection[int]) -> Mapping[str, Seeds]:
+def _by_control(
+    rows: Sequence[ResultRow], declined: Mapping[Identity, Collection[int]]
+) -> Mapping[str, Seeds]:
     if rows[0].attack:
         return read_advantages(rows, declined)[0]
     seeds = sorted(group_by(rows, lambda r: r.seed).items())

@@ -33,7 +33,7 @@ from scipy import special
 
 from vflsec.audit import intervals
 from vflsec.audit.exposed import Counts
-from vflsec.audit.metrics import METRICS
+from vflsec.audit.metrics import find_sign
 
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
@@ -359,11 +359,6 @@ def as_shares(gained: Paired, own: Paired, best: float) -> Paired:
         share = intervals.mean_of(list(by_seed.values())) / size
         out[name] = {s: share + (d - share * left[s]) / size for s, d in by_seed.items()}
     return out
-
-
-def find_sign(metric: str) -> int:
-    """-1 for a metric of which less is better for the attacker."""
-    return -1 if metric in METRICS and not METRICS[metric].larger_is_better else 1
 
 
 def find_strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:

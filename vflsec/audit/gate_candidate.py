@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from vflsec.audit.controls import Against, Leakage, find_sign, is_leak
+from vflsec.audit.controls import Against, Leakage, is_leak
 from vflsec.audit.gate import Gate, Reason
-from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_best
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_best, find_sign
 from vflsec.audit.point import Estimate, Point
 
 

@@ -223,8 +223,7 @@ def _weigh_point(
 
     pairs = [(p, ask(p)) for p in points]
     every = [choose_figure(c, gate, audit.figures(p), ask) for p, c in pairs if c is not None]
-    counted = {c.point.run for c in every}  # what declined on some seeds is part of the others
-    missing = [p for p, c in pairs if c is None and not (p.status == DECLINED and p.run in counted)]
+    missing = _leave_out_counted([p for p, c in pairs if c is None], every)
     if not every:
         return None
     failed = [p for p in points if p.failed]
@@ -241,6 +240,14 @@ def _weigh_point(
         verdict_text.find_dosed(found, audit.doses) if leaks else {},
     )  # fmt: skip
     return weighed, left, max(lows, default=None)
+
+
+def _leave_out_counted(missing: Sequence[Point], found: Sequence[Candidate]) -> list[Point]:
+    """Points without a figure, but for attacks that declined on some seeds: the others count it."""
+    if not any(p.status == DECLINED for p in missing):
+        return [*missing]
+    counted = {c.point.run for c in found}
+    return [p for p in missing if p.status != DECLINED or p.run not in counted]
 
 
 def _find_beyond(found: Sequence[Candidate], alpha: float) -> tuple[list[Candidate], float]:

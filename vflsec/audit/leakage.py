@@ -19,7 +19,7 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals
 from vflsec.audit.controls import Leakage, Paired
 from vflsec.audit.exposed import EXPOSED, ClassCount, Counts, Exposed
-from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_best, find_reach
+from vflsec.audit.metrics import ERROR_REMOVED, METRICS, find_best, find_reach, find_sign
 from vflsec.audit.point import (
     IDENTITY,
     SPLITS,
@@ -141,7 +141,7 @@ def _over(row: ResultRow, control: str) -> ResultRow:
     """The row with its advantage over this control, if there is one; controls by name."""
     own, gain = row.figures.get(control), None
     if row.value is not None and own is not None:
-        gain = ctl.find_sign(row.metric) * (row.value - own)
+        gain = find_sign(row.metric) * (row.value - own)
     found = dict(sorted(row.controls.items()))
     return replace(row, control=control, control_value=own, advantage=gain, controls=found)
 
@@ -243,10 +243,10 @@ def _flip(rows: Sequence[ResultRow], values: Mapping[int, float]) -> Mapping[int
 
 
 def _fill(
-    values: Mapping[int, float], own: Mapping[int, float], declined: Collection[int]
-) -> Mapping[int, float]:
-    """Values by seed, those of a control where the attack declined; none where there is none."""
-    return {s: own[s] for s in declined if values and s in own} | dict(values)
+    mine: Mapping[int, float], own: Mapping[int, float], had: Collection[int]
+) -> dict[int, float]:
+    """Values by seed, on seeds that are not in `had` those of a control; none where none is."""
+    return {**mine, **{s: x for s, x in own.items() if s not in had}} if mine else {}
 
 
 def _often(asked: Iterable[str]) -> str:
@@ -342,7 +342,7 @@ class _Summary:
         if not point.is_main or math.isinf(best):
             return None
         ok = [r for r in rows if r.status == "ok"]
-        gained, own = read_advantages(ok, self.declined.get(point.run, ()))
+        gained, own = read_advantages(ok, self.declined)
         shares = ctl.as_shares(gained, own, best)
         leak = self._leakage(ok, shares, own)
         if leak is None:
@@ -357,13 +357,14 @@ class _Summary:
     def point(self, at: Identity, rows: Sequence[ResultRow]) -> Point:
         """The point of an identity, from its rows."""
         ok = [r for r in rows if r.status == "ok"]
-        values, declined = _by_seed(ok, "value"), self.declined.get(at.run, set())
-        gained, own = read_advantages(ok, declined) if at.attack else ({}, {})
+        values = _by_seed(ok, "value")
+        gained, own = read_advantages(ok, self.declined) if at.attack else ({}, {})
         leak = self._leakage(ok, gained, own, ctl.floor_at_chance(gained))
         first = rows[0]
         flipped = _flip(ok, values) if at.attack else {}
         least, ahead = (own[of.name] for of in (leak.least, leak.ahead)) if leak else ({}, {})
-        reached, flipped = _fill(values, least, declined), _fill(flipped, ahead, declined)
+        # where it declined, its adversary is left with the control
+        reached, flipped = _fill(values, least, values), _fill(flipped, ahead, values)
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),

@@ -406,9 +406,14 @@ def find_reach(metric: str, of: str = "") -> tuple[float, float]:
     return METRICS[metric].reach if metric in METRICS else (0.0, 1.0)
 
 
+def find_sign(metric: str) -> int:
+    """-1 for a metric of which less is better for the attacker, else 1."""
+    return -1 if metric in METRICS and not METRICS[metric].larger_is_better else 1
+
+
 def find_best(metric: str) -> float:
     """The figure of an attack that errs nowhere; infinite where there is no end."""
-    return find_reach(metric)[metric not in METRICS or METRICS[metric].larger_is_better]
+    return find_reach(metric)[find_sign(metric) > 0]
 
 
 def choose_primary(classes: int, prior: ArrayLike | None = None, target: str = "label") -> str:

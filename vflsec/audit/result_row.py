@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pandas as pd
 
-from vflsec.audit.controls import CHANCE, Controls, Paired, find_sign, find_strongest
+from vflsec.audit.controls import CHANCE, Controls, Paired, find_strongest
 from vflsec.audit.exposed import ClassCount
 from vflsec.audit.intervals import mean_of
+from vflsec.audit.metrics import find_sign
 from vflsec.audit.point import Identity, Scored, clean
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
@@ -139,7 +140,7 @@ def find_declined(rows: Iterable[ResultRow]) -> dict[Identity, set[int]]:
 
 
 def read_advantages(
-    rows: Iterable[ResultRow], declined: Collection[int] = ()
+    rows: Sequence[ResultRow], declined: Mapping[Identity, Collection[int]] | None = None
 ) -> tuple[Paired, Paired]:
     """Advantage and figure by control and seed, of the rows of one point that have a figure.
 
@@ -149,7 +150,7 @@ def read_advantages(
 
     Args:
         rows: of one point.
-        declined: seeds on which the attack declined, of :func:`find_declined`.
+        declined: of :func:`find_declined`.
     """
     gained: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     own: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -159,9 +160,10 @@ def read_advantages(
         for name, figure in r.figures.items():
             gained[name][r.seed].append(find_sign(r.metric) * (r.value - figure))
             own[name][r.seed].append(figure)
-    for name, by_seed in own.items():
+    lost = set(declined.get(rows[0].run, ())) if declined and rows else set()
+    for name, by_seed in own.items() if lost else ():
         usual = mean_of([v for of in by_seed.values() for v in of])
-        for seed in set(declined).difference(by_seed):
+        for seed in lost.difference(by_seed):
             gained[name][seed], by_seed[seed] = [0.0], [usual]
     return _means(gained), _means(own)
 

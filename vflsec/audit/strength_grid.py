@@ -52,8 +52,11 @@ def build_grid(
         others: verdicts that no gate asked for, which stand in the way where they are no PASS.
 
     Returns:
-        a row for each training that as many gates select as any of its data set.
+        a row for each training that as many gates select as any of its data set; none without a
+        gate, for a baseline and a claimed epsilon limit no leak.
     """
+    if not asked:
+        return []
     found = _judged(points, asked, validated, doses, others)
     drops = {p.training: p.utility_drop for p in points if not p.attack}
     most: dict[str, int] = defaultdict(int)

@@ -95,9 +95,9 @@ def gate(
             )
         shown = _print(result, console)
         if update_baseline and baseline is not None:
-            write_baseline(baseline, result)
+            seeds = write_baseline(baseline, result)
             say(f"Wrote the baseline {baseline}.")
-            if (seeds := len(result.results.seed.unique())) < MIN_SEEDS:
+            if seeds < MIN_SEEDS:
                 say(f"It has {seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
         if report_to is not None:
             for_reports(report_to, folder)
