@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -89,23 +90,54 @@ def test_it_is_a_ratio_of_means_and_ties_are_those_of_the_ranking() -> None:
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "underpowered", "all_tied")
 
 
-@pytest.mark.parametrize("least", [0.9, 0.98])
-def test_its_bounds_hold_the_truth_as_often_as_they_say(least: float) -> None:
-    """A true share of 0.1 of what a control that varies leaves: FAIL at 0.1 in 5 % at most."""
-    rng, failed = np.random.default_rng(3), np.zeros(2)
-    for _ in range(1500):
-        left = (1 - least) * rng.uniform(0.7, 1.3, 5)
-        gain = 0.1 * left + 0.1 * (1 - least) * rng.standard_normal(5)
-        paired = ({"own": dict(enumerate(x.tolist()))} for x in (gain, 1 - left))
-        mine, own = paired
-        leak = Leakage.between(as_shares(mine, own, 1.0), own, "own")
+Drawn = tuple[np.ndarray, np.ndarray]
+
+
+def draw_ranking(rng: np.random.Generator, n: int, share: float, least: float) -> Drawn:
+    """Error that a ranking leaves and gains over it, by seed."""
+    left = (1 - least) * rng.uniform(0.7, 1.3, n)
+    return left, share * left + 0.1 * (1 - least) * rng.standard_normal(n)
+
+
+def draw_distance(rng: np.random.Generator, n: int, share: float, alike: float) -> Drawn:
+    """Distances of two estimates from one number, which are alike as their samples are."""
+    a, b = rng.standard_normal((2, n))
+    left = np.abs(a)
+    return left, left - (1 - share) * np.abs(alike * a + np.sqrt(1 - alike**2) * b)
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("share", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("draw", "of"),
+    [(draw_ranking, 0.9), (draw_ranking, 0.98), (draw_distance, 0.0), (draw_distance, 0.9)],
+)
+def test_its_bounds_hold_the_truth_as_often_as_they_say(
+    draw: Callable[..., Drawn], of: float, share: float, n: int
+) -> None:
+    """Of distances a tenth of the systems without a leak failed, for a control that errs much by
+    luck leaves much to gain by luck. p-values and bounds are the same test.
+    """
+    rng, failed, audits = np.random.default_rng(3), np.zeros(2), 800
+    for k in range(audits):
+        left, gain = draw(rng, n, share, of)
+        mine, own = ({"own": dict(enumerate(x.tolist()))} for x in (gain, 1 - left))
+        shares, rest = as_shares(mine, own, 1.0)
+        leak = Leakage.between(shares, own, "own", left=rest)
         assert leak is not None
-        failed += [leak.p_above(0.1) < 0.05, leak.p_below(0.1) < 0.05]
-    assert (failed <= stats.binom.ppf(0.999, 1500, 0.05)).all(), failed
+        found = [leak.p_above(0.1) < 0.05, leak.p_below(share) < 0.05]
+        failed += found
+        if k < 200:
+            low, high = leak.lower(0.05), leak.upper(0.05)
+            assert low is not None
+            assert high is not None
+            assert [low > 0.1, high < share] == found
+    assert (failed <= stats.binom.ppf(0.9999, audits, 0.05)).all(), failed
 
 
 def test_a_control_that_leaves_nothing_has_no_share() -> None:
-    assert as_shares({"a": {0: 0.0}, "b": {0: 0.1}}, {"a": {0: 1.0}, "b": {0: 0.9}}, 1.0) == {}
+    none: tuple[dict[str, Any], ...] = ({}, {})
+    assert as_shares({"a": {0: 0.0}, "b": {0: 0.1}}, {"a": {0: 1.0}, "b": {0: 0.9}}, 1.0) == none
     ids = np.arange(4)
     guess, truth = Guess("label", ids, ids.astype(float)), Truth("label", ids, ids % 2)
     with pytest.raises(ConfigError, match="without controls"):

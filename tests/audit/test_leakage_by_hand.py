@@ -276,8 +276,28 @@ def test_shares_are_linear_about_the_ratio_of_means() -> None:
     gained, own = {"a": {0: 0.1, 1: 0.3}}, {"a": {0: 0.6, 1: 0.4}}
     share = 0.2 / 0.5
     expected = {0: share + (0.1 - share * 0.4) / 0.5, 1: share + (0.3 - share * 0.6) / 0.5}
-    assert ctl.as_shares(gained, own, 1.0)["a"] == pytest.approx(expected)
-    assert ctl.as_shares({"a": {0: 0.0}}, {"a": {0: 1.0}}, 1.0) == {}
+    shares, left = ctl.as_shares(gained, own, 1.0)
+    assert shares["a"] == pytest.approx(expected)
+    assert left["a"] == pytest.approx({0: 0.8, 1: 1.2})
+    assert ctl.as_shares({"a": {0: 0.0}}, {"a": {0: 1.0}}, 1.0) == ({}, {})
+
+
+def test_bounds_of_a_ratio_solve_their_t_test() -> None:
+    """Fieller 1954: the limits m at which the t test of d - m e is just at the level."""
+    d, e = np.array([0.10, 0.32, 0.18, 0.25]), np.array([0.4, 0.7, 0.5, 0.6])
+    gained, own = ({"a": dict(enumerate(x.tolist()))} for x in (d, 1 - e))
+    shares, left = ctl.as_shares(gained, own, 1.0)
+    leak = Leakage.between(shares, own, "a", left=left)
+    assert leak is not None
+    for side, sign in (("lower", -1), ("upper", 1)):
+        m = leak.least._bound_ratio(sign, 0.05)
+        y = d - m * e
+        t = y.mean() / (y.std(ddof=1) / 2)
+        assert t == pytest.approx(-sign * stats.t.isf(0.05, 3))
+        assert leak.least._p_ratio(m, -sign) == pytest.approx(0.05)
+        own_bound = leak.least.bound(side, 0.05)
+        assert own_bound is not None
+        assert sign * (own_bound - m) >= 0
 
 
 def test_the_named_control_has_the_best_cross_validated_mean() -> None:

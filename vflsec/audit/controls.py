@@ -49,6 +49,7 @@ LEAST = 0.005
 
 Controls = Mapping[str, Mapping[str, float | None]]
 _MOST_SEEDS = 1000
+_FAR_OFF = 1e6
 _APART = 0.01
 
 
@@ -70,6 +71,8 @@ class Against:
         mean, sd, n: of the advantage over it, paired by seed; sd is None for one seed.
         floored: mean and sd with the level of chance where the control is worse than that, and on
             how many seeds it is; None where it never is.
+        ratio: of shares of the remaining error, covariance of the share with what the control
+            leaves and variance of that, in units of its mean; else None.
         counts: of exposed people, how many rows each names; else None.
         apart: whether one seed :func:`has_outlier`.
     """
@@ -82,6 +85,7 @@ class Against:
     counts: Counts | None = None
     apart: bool = False
     floored: tuple[float, float, int] | None = None
+    ratio: tuple[float, float] | None = None
 
     def spreads(self, side: str) -> list[Spread]:
         """What bounds on a side rest on, each a valid test; empty for one seed."""
@@ -104,9 +108,37 @@ class Against:
         )  # fmt: skip
         if found is None:
             return None
-        if self.counts is None:
-            return found
-        return (max if side == "upper" else min)(found, self.counts.bound(side, alpha))
+        wider = max if side == "upper" else min
+        if self.ratio is not None:
+            found = wider(found, self._bound_ratio(sign, alpha))
+        return found if self.counts is None else wider(found, self.counts.bound(side, alpha))
+
+    def _bound_ratio(self, sign: int, alpha: float) -> float:
+        """The limit at which :meth:`_p_ratio` is alpha; far off where the error left may be 0."""
+        assert self.ratio is not None
+        assert self.sd is not None
+        covariance, variance = self.ratio
+        k = float(special.stdtrit(self.n - 1, 1 - alpha)) ** 2 / self.n
+        rest = 1 - k * variance
+        if rest < 1 / _FAR_OFF:
+            return sign * _FAR_OFF
+        root = math.sqrt((k * covariance) ** 2 + rest * k * self.sd**2)
+        return self.mean - (k * covariance - sign * root) / rest
+
+    def _p_ratio(self, limit: float, sign: int) -> float:
+        """One-sided p-value of "the mean of gain - limit x error left is at most 0" (Fieller 1954),
+        no less than that of "no error is left".
+        """
+        if self.ratio is None or self.sd is None or self.n < 2:
+            return 0.0
+        (covariance, variance), gap = self.ratio, self.mean - limit
+        spread = math.sqrt(max(self.sd**2 + 2 * gap * covariance + gap**2 * variance, 0.0))
+        root = math.sqrt(self.n)
+        found = [
+            float(special.stdtr(self.n - 1, -x * root / sd)) if sd else float(x <= 0)
+            for x, sd in ((sign * gap, spread), (1.0, math.sqrt(variance)))
+        ]
+        return max(found)
 
     def over(self, seeds: int) -> Against:
         """The same mean and spread over so many seeds."""
@@ -139,7 +171,7 @@ class Against:
             else:
                 t = -gap * math.sqrt(self.n) / x.sd
                 found = min(found, float(special.stdtr(x.df, t)))
-        return max(found, exact)
+        return max(found, exact, self._p_ratio(limit, sign))
 
 
 @dataclass(frozen=True)
@@ -160,7 +192,8 @@ class Leakage:
         every = [
             Against(k, v["control"], v["advantage"], v["sd"], v["seeds"],
                     Counts(**found) if (found := v.get("counts")) else None, bool(v.get("apart")),
-                    tuple(low) if (low := v.get("floored")) else None)
+                    tuple(low) if (low := v.get("floored")) else None,
+                    tuple(of) if (of := v.get("ratio")) else None)
             for k, v in (row.get("controls") or {}).items()
         ]  # fmt: skip
         return cls(_ordered(every), str(row["named"])) if every else None
@@ -172,9 +205,11 @@ class Leakage:
         figure: Mapping[str, Mapping[int, float]],
         named: str,
         floored: Mapping[str, Mapping[int, float]] | None = None,
+        left: Mapping[str, Mapping[int, float]] | None = None,
     ) -> Leakage | None:
         """From advantages and the controls' figures, each by name and seed, and advantages with the
-        level of chance where a control is worse than that.
+        level of chance where a control is worse than that; of shares also the error that controls
+        leave, of :func:`as_shares`.
 
         A control that is missing on some seeds takes part with those it has, if they are two or
         more.
@@ -187,7 +222,8 @@ class Leakage:
                 own = intervals.mean_of(list(figure[name].values()))
                 apart = has_outlier(np.array(list(by_seed.values())))
                 low = _floor(by_seed, (floored or {}).get(name, by_seed))
-                every.append(Against(name, own, mean, sd, len(by_seed), None, apart, low))
+                ratio = _vary_together(by_seed, left[name]) if left else None
+                every.append(Against(name, own, mean, sd, len(by_seed), None, apart, low, ratio))
         return cls(_ordered(every), named) if every else None
 
     @property
@@ -274,6 +310,7 @@ class Leakage:
             | ({"counts": asdict(a.counts)} if a.counts else {})
             | ({"apart": True} if a.apart else {})
             | ({"floored": list(a.floored)} if a.floored else {})
+            | ({"ratio": list(a.ratio)} if a.ratio else {})
             for a in self.against
         }
 
@@ -284,6 +321,16 @@ def _floor(
     changed = sum(floored[s] != d for s, d in plain.items())
     mean, sd = intervals.mean_and_sd(list(floored.values()))
     return (mean, sd, changed) if changed and mean is not None and sd is not None else None
+
+
+def _vary_together(
+    shares: Mapping[int, float], left: Mapping[int, float]
+) -> tuple[float, float] | None:
+    """Covariance of shares with the error left, and its variance; None for one seed."""
+    if len(shares) < 2:
+        return None
+    both = np.cov([[share, left[s]] for s, share in shares.items()], rowvar=False)
+    return float(both[0, 1]), float(both[1, 1])
 
 
 def has_outlier(values: NDArray[np.float64]) -> bool:
@@ -339,26 +386,31 @@ def floor_at_chance(gained: Paired) -> Paired:
     return {k: {s: min(d, least.get(s, d)) for s, d in of.items()} for k, of in gained.items()}
 
 
-def as_shares(gained: Paired, own: Paired, best: float) -> Paired:
-    """Advantages as shares of the error that each control leaves; none where one leaves no error.
+def as_shares(gained: Paired, own: Paired, best: float) -> tuple[Paired, Paired]:
+    """Advantages as shares of the error that each control leaves, and those errors in units of
+    their mean; none where one leaves no error.
 
     The share is a ratio of means over seeds. Seeds spread about it as its linear expansion does,
-    r + (d - r e) / mean e with d the advantage and e the error left, so that t bounds are those of
-    a ratio (Cochran, "Sampling techniques", 1977, section 6.4).
+    r + (d - r e) / mean e with d the advantage and e the error left (Cochran, "Sampling
+    techniques", 1977, section 6.4). Where e varies much, or with d, t bounds of that are too
+    narrow: no bound is narrower than that of Fieller, "Some problems in interval estimation",
+    Journal of the Royal Statistical Society B 16, 1954, from the t test of d - m e.
 
     Args:
         gained, own: advantages and figures by control and seed.
         best: the figure without any error.
     """
     out: Paired = {}
+    rest: Paired = {}
     for name, by_seed in gained.items():
         left = {s: abs(best - own[name][s]) for s in by_seed}
         size = intervals.mean_of(list(left.values()))
         if size <= 0:
-            return {}
+            return {}, {}
         share = intervals.mean_of(list(by_seed.values())) / size
         out[name] = {s: share + (d - share * left[s]) / size for s, d in by_seed.items()}
-    return out
+        rest[name] = {s: x / size for s, x in left.items()}
+    return out, rest
 
 
 def find_strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:

@@ -343,8 +343,8 @@ class _Summary:
             return None
         ok = [r for r in rows if r.status == "ok"]
         gained, own = read_advantages(ok, self.declined)
-        shares = ctl.as_shares(gained, own, best)
-        leak = self._leakage(ok, shares, own)
+        shares, left = ctl.as_shares(gained, own, best)
+        leak = self._leakage(ok, shares, own, left=left)
         if leak is None:
             return None
         return replace(
@@ -395,12 +395,13 @@ class _Summary:
         )
 
     def _leakage(
-        self, ok: Sequence[ResultRow], gained: Paired, own: Paired, floored: Paired | None = None
-    ) -> Leakage | None:
+        self, ok: Sequence[ResultRow], gained: Paired, own: Paired, floored: Paired | None = None,
+        left: Paired | None = None,
+    ) -> Leakage | None:  # fmt: skip
         """Over all controls, with the one that was named beforehand if it is among them."""
         if not gained:
             return None
-        leak = Leakage.between(gained, own, self.named.get(ok[0].control_set, ""), floored)
+        leak = Leakage.between(gained, own, self.named.get(ok[0].control_set, ""), floored, left)
         if leak is None:
             return None
         against = leak.against if ok[0].metric not in EXPOSED else tuple(
