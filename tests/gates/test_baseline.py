@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from audited import Planted, audited
+from audited import LEAKY, SEALED, Planted, audited
 from scipy import stats
 
 from vflsec.audit.baseline import (
@@ -21,6 +21,7 @@ from vflsec.audit.baseline import (
     make_baseline,
     read_baseline,
     refuse_failed,
+    write_baseline,
 )
 from vflsec.audit.compare import compute_change
 from vflsec.audit.leakage import read_records, summarise
@@ -437,6 +438,27 @@ def test_grants_that_were_taken_away_are_noticed_on_the_command_line(tmp_path: P
         ]  # fmt: skip
         assert {w.verdict for w in (v, *more)} == {"INCONCLUSIVE"}
         assert "nothing in the baseline and no class shares now" in v.reason
+
+
+@pytest.mark.parametrize(("seeds", "said"), [(2, True), (3, False)])
+def test_a_baseline_of_too_few_seeds_is_said(
+    seeds: int, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever came after was INCONCLUSIVE. Positive controls have seeds of their own."""
+    found = audited(tmp_path / "a", Planted(LEAKY), set=[f"audit.seeds={seeds}"])
+    path = tmp_path / "baseline.json"
+    assert cli.main(["gate", str(found.folder), "--baseline", str(path), "--update-baseline"]) == 0
+    assert (f"{seeds} of the 3 seeds" in capsys.readouterr().out) is said
+    assert write_baseline(path, read_audit(found.folder)) == seeds
+
+
+def test_without_a_gate_there_is_no_limit_that_a_strength_meets(tmp_path: Path) -> None:
+    """A baseline alone made the undefended run the cheapest that meets every limit."""
+    old = audited(tmp_path / "a", Planted(LEAKY, SEALED))
+    summary = read_audit(old.folder, before=read_any(old.folder), only=True).summary
+    assert [g["verdict"] for g in summary["gates"]] == ["PASS"] * len(summary["gates"])
+    assert summary["gates"]
+    assert summary["grid"] == []
 
 
 def test_a_folder_that_lacks_what_was_planned_is_no_baseline(
