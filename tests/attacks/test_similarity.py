@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attack_views import made, make_view, measure, rng
 from torch import nn
 
+from vflsec.attacks import similarity as module
 from vflsec.core.view import Known
 from vflsec.errors import ThreatModelError
 
@@ -60,3 +63,25 @@ def test_a_class_without_a_known_row_is_refused() -> None:
     x, y = blobs(60, 3, 3.0)
     with pytest.raises(ThreatModelError, match="every class"):
         similarity().infer(make_view(y, gradients=x, known=2), rng())
+
+
+def test_many_rows_are_chosen_by_fewer_and_answered_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone variant has nothing to choose, so that its answer may not change at all."""
+    x, y = blobs(400, 2, 2.0)
+    view, seen = make_view(y, gradients=x, known=20), []
+    real = module.k_means
+
+    def counted(points: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        seen.append(len(points))
+        return real(points, *rest, **more)
+
+    monkeypatch.setattr(module, "k_means", counted)
+    attack = similarity(variants=("seeded_euclid",))
+    whole = attack.infer(view, rng())
+    monkeypatch.setattr(module, "ENOUGH", 150)
+    fewer = attack.infer(view, rng())
+    assert sorted(set(seen)) == [134, 400]  # every third of 400
+    assert seen.count(134) == 5
+    assert seen[-1] == 400
+    assert np.array_equal(fewer.scores, whole.scores)
+    assert len(fewer.rows) == 380

@@ -21,6 +21,7 @@ from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.measure import control_maker, controls
 from vflsec.measure.control_cache import SharedControls, hash_view
+from vflsec.measure.control_maker import ControlMaker
 from vflsec.measure.controls import Control
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Measure
@@ -73,6 +74,29 @@ def test_controls_that_are_made_anew_are_the_same(monkeypatch: pytest.MonkeyPatc
         found.append(figures(run_cohort(cells("iso", range(2)), attacks, tasks, device="cpu")))
     assert found[0] == found[1]
     assert {m.status for of in found[0] for m in of if m.attack} == {"ok"}
+
+
+def test_what_no_later_attack_asks_for_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each attack of the last phase; figures are those of keeping all."""
+    tasks = {0: make_task(registry.datasets.create("breast_cancer").load(0), 0)}
+    attacks = [
+        AttackSpec("norm", adversary=("passive",), known_rows=10),
+        AttackSpec("direction", adversary=("passive",), known_rows=10),
+        AttackSpec("norm", adversary=("passive",), known_rows=20),
+    ]
+    held: list[int] = []
+    real = ControlMaker.forget
+
+    def forget(self: ControlMaker, later: Any) -> None:
+        real(self, later)
+        held.append(len({grants[1] for _, grants, _ in self._made}))
+
+    kept = figures(run_cohort(cells("iso", range(1)), attacks, tasks, device="cpu"))
+    monkeypatch.setattr(ControlMaker, "forget", lambda *_: None)
+    assert figures(run_cohort(cells("iso", range(1)), attacks, tasks, device="cpu")) == kept
+    monkeypatch.setattr(ControlMaker, "forget", forget)
+    run_cohort(cells("iso", range(1)), attacks, tasks, device="cpu")
+    assert held == [1, 0, 0]  # the first two ask for the same
 
 
 def strengths(*values: float) -> list[CellSpec]:

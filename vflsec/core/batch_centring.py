@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vflsec.nn.rows import spread
+
 FIRST = 16
 """Batches that tell whether rows share something, and what each place has in common."""
 LEFT = 0.8
@@ -100,5 +102,9 @@ class Centring:
 
 def is_shared(mean: Tensor, centred: Tensor) -> bool:
     """Whether mean messages (n, ...) are mostly what rows share, as those freed of it tell."""
-    whole, left = (float(x.flatten(1).double().var(0, correction=0).sum()) for x in (mean, centred))
-    return left < LEFT * whole
+    return _scatter(centred) < LEFT * _scatter(mean)
+
+
+def _scatter(x: Tensor) -> float:
+    """Variances of the columns of x (n, ...), added up."""
+    return float(spread(x.flatten(1).double())[0].square().sum())

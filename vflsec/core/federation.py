@@ -60,6 +60,7 @@ class Federation:
         attacked: party whose column policies act at inference too, while an attack is judged.
         graphs: makes what captures a step (`vflsec.train.cuda_graphs`); None where none is asked
             for.
+        audited: names of the phases after which attacks are made.
     """
 
     stack: Stack
@@ -78,6 +79,7 @@ class Federation:
     batch: Tensor | None = None
     attacked: str = ""
     graphs: Callable[[], Any] | None = None
+    audited: Sequence[str] = ()
     _links: dict[str, Link[Federation]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

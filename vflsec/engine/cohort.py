@@ -92,6 +92,8 @@ def run_cohort(
             for done, p in enumerate(made, start=1):
                 _note_lost(p, phase, results, of, lost)
                 training.fed.channel.recorder.forget(phase, list_recordings(demands[done:]))
+                if moment.phase.name == training.fed.audited[-1]:
+                    controls.forget(asked[done:])
     if keeper:
         keeper.close()
     _add_guarantees(training, cells, tasks, results, main=main)

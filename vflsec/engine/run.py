@@ -275,11 +275,12 @@ def _work(
             return partial(reporter.step, work)
 
         seen = pool is not None and not pool.remote
-        controls = stack.enter_context(for_controls(store.folder)) if seen else None
+        beside = seen or given is None
+        controls = stack.enter_context(for_controls(store.folder)) if beside else None
         folder = store.folder if seen else None
         order = Order((), plan.base, device, given, list_versions(), folder, controls, keep)
         listener = Listener(finished, reporter.note, watch)
-        here = Tasks(given or default_backend(), plan.base)
+        here = Tasks(given or default_backend(), plan.base, controls)
         execute(works, partial(todo, retry=False), store, pool, order, here, listener)
     if keep:
         for text in not_kept(store.folder, plan, works, keep.most):

@@ -205,8 +205,15 @@ def compute_sizes(x: Tensor) -> Tensor:
     length = length.clamp_min(1e-6 * float(length.mean()) + 1e-300).log()
     found = [length, (x == 0).double().mean(1, keepdim=True)]
     if x.shape[1] <= WIDE:
-        found += [x.abs(), x.sort(dim=1).values]
+        found += [x.abs(), _sort_rows(x)]
     return torch.cat(found, dim=1)
+
+
+def _sort_rows(x: Tensor) -> Tensor:
+    """Every row of x (n, d) in order; numpy takes a fifth of the time for many short rows."""
+    if x.is_cuda:
+        return x.sort(dim=1).values
+    return torch.from_numpy(np.sort(x.numpy(), axis=1))
 
 
 def remove_own(x: Tensor, own: Tensor) -> Tensor:

@@ -165,22 +165,23 @@ def soft_logistic(
     penalty[-1] = 1e-6
     w = torch.zeros_like(penalty) if start is None else start.clone()
 
-    def loss(w: Tensor) -> Tensor:
-        s = design @ w
+    def loss(s: Tensor, w: Tensor) -> Tensor:
         return (torch.nn.functional.softplus(s) - share * s).sum() + (penalty * w * w).sum() / 2
 
-    now = loss(w)
+    s = design @ w
+    now = loss(s, w)
     for _ in range(steps):
-        p = torch.sigmoid(design @ w)
+        p = torch.sigmoid(s)
         slope = design.T @ (p - share) + penalty * w
         curve = (design * (p * (1 - p)).unsqueeze(1)).T @ design + torch.diag(penalty)
         move = torch.linalg.solve(curve, slope)
+        along, size = design @ move, 1.0
         for _ in range(20):
-            if loss(w - move) <= now:
+            new = loss(s - size * along, w - size * move)
+            if new <= now:
                 break
-            move = move / 2
-        new = loss(w - move)
+            size /= 2
         if not bool(new < now - 1e-9 * now.abs()):
             break
-        w, now = w - move, new
+        w, s, now = w - size * move, s - size * along, new
     return w

@@ -320,11 +320,8 @@ def _networks(
     if values[0].shape[1] > WIDE * len(values[0]):
         turned = [_turned(v, g) for v, g in zip(values, rngs, strict=True)]
         told, backs = [t for t, _ in turned], [back for _, back in turned]
-    known, asked = [], []
-    for mine, rest in zip(inputs, targets, strict=True):
-        standard = _standardise(torch.cat([mine, rest]))
-        known.append(standard(mine))
-        asked.append(standard(rest))
+    standard = [_standardise(torch.cat(of)) for of in zip(inputs, targets, strict=True)]
+    known = [of(mine) for of, mine in zip(standard, inputs, strict=True)]
     fold = assign_folds(len(inputs[0])).to(inputs[0].device)
     copies = int(fold.max()) + 2
     widths = [inputs[0].shape[1], *hidden, told[0].shape[1]]
@@ -348,8 +345,9 @@ def _networks(
             step(optimizer, params, slopes)
         held = stack(x, train=False)
         last = torch.arange(copies - 1, stack.count, copies, device=x.device)
-        whole, pieces = stack.take(last), zip(*(x.split(ROWS) for x in asked), strict=True)
-        answer = torch.cat([whole(torch.stack(of), train=False) for of in pieces], dim=1)
+        whole, pieces = stack.take(last), zip(*(x.split(ROWS) for x in targets), strict=True)
+        asked = (torch.stack([s(x) for s, x in zip(standard, of, strict=True)]) for of in pieces)
+        answer = torch.cat([whole(x, train=False) for x in asked], dim=1)
     rows = torch.arange(len(fold), device=x.device)
     out = []
     for r, truth in enumerate(values):

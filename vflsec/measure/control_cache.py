@@ -63,7 +63,9 @@ class SharedControls:
 
 
 class SharedFolder(SharedControls):
-    """Controls that the workers of one machine share, beside those that are at hand.
+    """Controls in a folder, where those of a large table are no burden, beside those at hand.
+
+    The workers of one machine share them.
 
     What one makes lies in a folder for the others, and nobody makes what another is making. Of what
     is missing a worker takes half, so that two who want the same make half of it each.
@@ -74,7 +76,7 @@ class SharedFolder(SharedControls):
         room: bytes of the folder; what does not fit is made by every worker who needs it.
     """
 
-    def __init__(self, folder: Path, most: int = 2**29, room: int = 2**32) -> None:
+    def __init__(self, folder: Path, most: int = 2**26, room: int = 2**32) -> None:
         super().__init__(most)
         self.folder, self.room = folder, room
 

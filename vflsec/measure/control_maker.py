@@ -63,7 +63,7 @@ class ControlMaker:
     ) -> None:
         self._alone = alone or (lambda *_: None)
         self._shared, self._training, self._reassigned = shared, training, reassigned
-        self._made: dict[Key, list[Control]] = {}
+        self._made: dict[tuple[int, Key, Key], list[Control]] = {}  # by seed, grants and kind
         self._late: dict[Key, str] = {}  # what took too long, and what says so
 
     def make(self, of: Prepared, views: Views, seeds: Seeds, r: int) -> list[Control]:
@@ -74,16 +74,22 @@ class ControlMaker:
             ThreatModelError: it needs a control training, which there is not here.
         """
         grants = _list_grants(of)
-        found = self._keep(grants, views, seeds, r, self._share(partial(self._from_grants, of)))
+        keep = partial(self._keep, grants, views, seeds, r)
+        found = keep((), self._share(partial(self._from_grants, of)))
         key = (*grants, "untrained", of.spec.stream)
-        found = [*found, *self._keep(key, views, seeds, r, partial(self._untrained, of, key))]
+        found = [*found, *keep(key[-2:], partial(self._untrained, of, key))]
         if getattr(of.attack, "reassigned", False):
             key = (*grants, "reassigned", of.spec.stream)
-            found += self._keep(key, views, seeds, r, partial(self._on_another_task, of))
+            found += keep(key[-2:], partial(self._on_another_task, of))
         if registry.attacks.entry(of.spec.name).package:
             key = (*grants, "shuffled", of.spec.stream)
             found += self._shuffled(of, key, views[r], seeds[r])
         return found
+
+    def forget(self, later: Sequence[Prepared]) -> None:
+        """Let go of what none of these attacks will ask for."""
+        asked = {_list_grants(of) for of in later}
+        self._made = {k: c for k, c in self._made.items() if k[1] in asked}
 
     def _from_grants(self, of: Prepared, views: Views, rngs: Rngs, seeds: Seeds
                      ) -> list[list[Control]]:  # fmt: skip
@@ -164,19 +170,23 @@ class ControlMaker:
 
         return share
 
-    def _keep(self, key: Key, views: Views, seeds: Seeds, r: int, make: Make) -> list[Control]:
-        """Controls by seed and key; those of all seeds are made together when one is missing."""
-        if (seeds[r], *key) not in self._made:
-            fresh: dict[Key, View] = {}
+    def _keep(
+        self, grants: Key, views: Views, seeds: Seeds, r: int, kind: Key, make: Make
+    ) -> list[Control]:  # fmt: skip
+        """Controls by seed, grants and kind; those of all seeds are made together when one is
+        missing.
+        """
+        if (seeds[r], grants, kind) not in self._made:
+            fresh: dict[int, View] = {}
             for seed, view in zip(seeds, views, strict=True):
-                if (seed, *key) not in self._made:
-                    fresh.setdefault((seed, *key), view)
-            rngs = [generator(k[0], "controls", *k[1:]) for k in fresh]
-            made = make(list(fresh.values()), rngs, [k[0] for k in fresh])
-            for controls in made:
+                if (seed, grants, kind) not in self._made:
+                    fresh.setdefault(seed, view)
+            rngs = [generator(seed, "controls", *grants, *kind) for seed in fresh]
+            made = make(list(fresh.values()), rngs, list(fresh))
+            for seed, controls in zip(fresh, made, strict=True):
                 share_rows(controls)
-            self._made.update(zip(fresh, made, strict=True))
-        return self._made[(seeds[r], *key)]
+                self._made[(seed, grants, kind)] = controls
+        return self._made[(seeds[r], grants, kind)]
 
 
 def _list_grants(of: Prepared) -> Key:

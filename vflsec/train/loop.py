@@ -92,7 +92,9 @@ def _train(
 ) -> Iterator[Phase]:
     """All phases, each as `change` makes it, for the replicas `on` (R,)."""
     fed.channel.set_alive(on)
-    for planned in algorithm.phases(fed):
+    every = algorithm.phases(fed)
+    fed.audited = [p.name for p in every if p.audited]
+    for planned in every:
         phase = planned if change is None else change(planned)
         fed.phase, fed.epoch, fed.steps = phase.name, 0, 0
         fed.channel.begin(phase.name, phase.epochs)
