@@ -6,9 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
 from sampled import sampled
+from scipy import stats
 
 from vflsec.audit.looks import Looks
 from vflsec.cli import main
@@ -143,6 +145,15 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     (verdict,) = summary["gates"]
     looks = {10: 2, 20: 3, 40: 4, 80: 5}[verdict["n"]]
     assert verdict["gate"]["confidence"] == pytest.approx(1 - 0.05 / 2**looks)
+    assert summary["confidence"] == verdict["gate"]["confidence"]
+    points = pd.read_parquet(tmp_path / "out" / "points.parquet")
+    of = points.query("attack == 'norm' and metric == 'auc' and value_sd > 0").iloc[0]
+    half = (
+        stats.t.ppf(1 - 0.025 / 2**looks, of["value_seeds"] - 1)
+        * of["value_sd"]
+        / of["value_seeds"] ** 0.5
+    )
+    assert of["value_high"] - of["value"] == pytest.approx(half)
     assert len(set(planted.trained)) == len(planted.trained)
     assert main.main(["gate", str(tmp_path / "out")]) == 0
     with Store(tmp_path / "out", readonly=True) as store:

@@ -46,16 +46,16 @@ def evaluate(
         before: a baseline that advantages must not exceed, of
             :func:`vflsec.audit.baseline.read_baseline`.
     """
-    confidence, looks = record.confidence, record.looks
+    confidence, looks, level = record.confidence, record.looks, record.level
     every = leakage.read_records(_records(record, results, ("audit", "reference")))
     own, timed, dosed = _by_moment(every)
     planted = leakage.read_records(_records(record, results, ("control",)))
-    points = _with_gaps(record, results, leakage.summarise(own, confidence, shares=True))
+    points = _with_gaps(record, results, leakage.summarise(own, level, shares=True))
     validated = find_validated(
-        points, leakage.summarise(planted, confidence) or None, confidence,
+        points, leakage.summarise(planted, level) or None, level,
         _active(record, results), record.grants, record.classes, record.planted_as,
     )  # fmt: skip
-    doses = dosing.build_curve(leakage.summarise(dosed, confidence), confidence)
+    doses = dosing.build_curve(leakage.summarise(dosed, level), level)
     least = dosing.find_least_dose(doses)
     own_gates = [] if only else [_gate(g, confidence, looks) for g in record.gates]
     every_gate = [*own_gates, *(_gate(g, confidence, looks) for g in also)]
@@ -64,8 +64,8 @@ def evaluate(
     if not partial and not only:
         others += judge_claims(own, _claims(record, results), confidence, looks.share)
     if before is not None:
-        now, strict = add_grants(own, record.attacks), looks.narrow(confidence)
-        others += judge_regressions(now, before, validated, strict, points, record.data)
+        now = add_grants(own, record.attacks)
+        others += judge_regressions(now, before, validated, level, points, record.data)
     verdicts = [] if partial else [
         v for g in every_gate
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
@@ -73,9 +73,9 @@ def evaluate(
     verdicts += others
     lines = dict(zip(own_gates, record.gate_lines, strict=False))
     verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
-    labels = by_label(own, record.attacks, confidence)
+    labels = by_label(own, record.attacks, level)
     found = (
-        [] if partial or not points else build_findings(points, verdicts, confidence, record.grants)
+        [] if partial or not points else build_findings(points, verdicts, level, record.grants)
     )
     of_section = {
         a.section: record.grants[k] for k, a in record.attacks.items() if k in record.grants
@@ -84,7 +84,7 @@ def evaluate(
     return Evaluation(
         rows=_with_roles(record, every, planted),
         points=points,
-        over_time=leakage.summarise(timed, confidence),
+        over_time=leakage.summarise(timed, level),
         curves=build_curves(points),
         improvements=find_improvements(points, record.baseline),
         validated=validated,

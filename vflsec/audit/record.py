@@ -221,6 +221,11 @@ class AuditRecord(Recorded):
     visibility: tuple[Protocol, ...] = ()
     shard: str = ""
 
+    @property
+    def level(self) -> float:
+        """The confidence of what the last look says: each has its share of the audit's error."""
+        return self.looks.narrow(self.confidence)
+
     def dataset(self, role: str, result: CellResult) -> str | None:
         """Name of the data set that a cell is of in this role; None where it has another."""
         return self.datasets.get(f"{role}:{result.key}")

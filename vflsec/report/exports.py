@@ -93,7 +93,7 @@ def make_summary(
 ) -> dict[str, Any]:
     """The summary as plain values that JSON can hold (missing numbers are null)."""
     trained = [r for r in results if r.facts.versions]  # what they were trained with
-    points, level = evaluation.points, record.confidence
+    points, level = evaluation.points, record.level
     rows = write_points([*points, *evaluation.over_time])
     claims = find_claims(correct(points, evaluation.verdicts, level), evaluation.verdicts)
     summary: dict[str, Any] = write_plain(
