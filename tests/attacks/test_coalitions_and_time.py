@@ -57,6 +57,21 @@ def test_a_coalition_knows_more_than_its_members_and_so_does_its_control() -> No
     assert sum(control_gains) / len(control_gains) > 0.08
 
 
+def test_a_coalition_has_what_any_of_its_parties_received() -> None:
+    """Embeddings come to the label party alone; beside it stands a party that sends its own."""
+    tasks = {0: small_task(0, n=400, widths=(2, 3, 3))}
+    names = ("embedding_inversion", "attribute", "property")
+    both = [
+        AttackSpec(n, {}, ("active", "passive1"), victim="passive2", aux_rows=120) for n in names
+    ]
+    alone = AttackSpec(names[0], {}, ("active",), victim="passive2", aux_rows=120)
+    (result,) = cohort([*both, alone], tasks, epochs=3, cut=6)
+    assert {m.status for m in result.measures} == {"ok"}
+    told = {m.adversary: m.value for m in result.measures if m.metric == "r2"}
+    assert told["active+passive1"] > 0.9
+    assert told["active+passive1"] == pytest.approx(told["active"], abs=0.05)
+
+
 def test_joint_bottoms_compute_each_party_on_its_own_columns() -> None:
     torch.manual_seed(0)
     f, g = nn.Linear(2, 3), nn.Sequential(nn.Flatten(), nn.Linear(4, 2))

@@ -397,7 +397,8 @@ class View:
     def received(self, kind: str, form: str = "mean", party: str | None = None) -> Table:
         """What `party` received of `kind`; by default what all of the adversary's parties did.
 
-        The payloads of a coalition are put side by side, flattened, for the rows they all received.
+        The payloads of a coalition are put side by side, flattened, for the rows that all of its
+        parties received which received any.
 
         Raises:
             ThreatModelError: nothing of that kind was received, or not in that form.
@@ -409,20 +410,21 @@ class View:
         return self._gathered("sent", kind, form, party)
 
     def _gathered(self, way: str, kind: str, form: str, party: str | None) -> Table:
-        if party is not None or len(self.adversary) == 1:
-            return self._table(way, kind, form, party or self.party)
-        return join_side_by_side([self._table(way, kind, form, p) for p in self.adversary])
-
-    def _table(self, way: str, kind: str, form: str, party: str) -> Table:
-        try:
-            whole = (way, kind, form, party) in self.tables
-            return self.tables[way, kind, form if whole else form.removesuffix("+"), party]
-        except KeyError:
+        asked = self.adversary if party is None else (party,)
+        found = [t for p in asked if (t := self._table(way, kind, form, p)) is not None]
+        if not found:
+            party = "+".join(asked)
             there = ", ".join(f"{k} ({f}) {w} by {p}" for w, k, f, p in sorted(self.tables))
             raise ThreatModelError(
                 f"{kind!r} in form {form!r} {way} by {party!r} is not in this view, which has "
                 f"{there or 'no messages'}. Declare the need in the attack."
-            ) from None
+            )
+        return found[0] if len(found) == 1 else join_side_by_side(found)
+
+    def _table(self, way: str, kind: str, form: str, party: str) -> Table | None:
+        """What is there in this form, or else in the one that it is an addition to."""
+        whole = (way, kind, form, party) in self.tables
+        return self.tables.get((way, kind, form if whole else form.removesuffix("+"), party))
 
     def exchanges(self, kind: str) -> list[Table]:
         """What was received of `kind` in each exchange of a step by itself, the first one first.
@@ -430,7 +432,7 @@ class View:
         There is one where the attack did not ask for what comes again (``last+``).
         """
         tables, form = [self.received(kind, "last")], "last#2"
-        while all(("received", kind, form, p) in self.tables for p in self.adversary):
+        while any(("received", kind, form, p) in self.tables for p in self.adversary):
             tables.append(self.received(kind, form))
             form = f"last#{len(tables) + 1}"
         return tables
