@@ -124,6 +124,19 @@ def test_parts_questions_and_attacks_that_suit() -> None:
     )
 
 
+@pytest.mark.parametrize("power", [-1000, -300, 300, 1000, 1021])
+def test_quantities_of_any_size_are_the_same_in_standard_deviations(power: int) -> None:
+    """Squares of 1e160 and of 1e-200 are no numbers; a factor of two changes no digit."""
+    values = np.array([1.0, -2.0, 0.5, np.nan, 3.0])
+    labelled = np.array([0, 1, 2, 4])
+    seen = values[labelled]
+    usual = Quantity().prepare(values, labelled)
+    assert np.array_equal(usual, (values - seen.mean()) / seen.std(), equal_nan=True)
+    large = Quantity().prepare(np.ldexp(values, power), labelled)
+    assert np.array_equal(large, usual, equal_nan=True)
+    assert not Quantity().prepare(np.zeros(5), labelled).any()
+
+
 def test_rows_that_are_too_few_are_named() -> None:
     y = np.array([0, 0, 0, 1, 2])
     found = list(Classes(3).find_scarce(y, None, ["x", "y", "z"], 2))

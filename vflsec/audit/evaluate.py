@@ -74,9 +74,7 @@ def evaluate(
     lines = dict(zip(own_gates, record.gate_lines, strict=False))
     verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
     labels = by_label(own, record.attacks, level)
-    found = (
-        [] if partial or not points else build_findings(points, verdicts, level, record.grants)
-    )
+    found = [] if partial or not points else build_findings(points, verdicts, level, record.grants)
     of_section = {
         a.section: record.grants[k] for k, a in record.attacks.items() if k in record.grants
     }
