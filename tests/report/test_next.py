@@ -27,7 +27,7 @@ from vflsec.plan.planner import make_plan
 from vflsec.report import advice, coverage
 from vflsec.report.first_screen import describe_scope
 from vflsec.report.steps import find_step
-from vflsec.report.summary import read_summary
+from vflsec.report.summary import Cells, read_summary
 from vflsec.report.tree import StepKind
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
@@ -280,3 +280,14 @@ def test_after_recordings_that_fail_the_defenses_of_what_is_read_are_named() -> 
     assert not [
         s.command for s in advice.next_steps(ungated) if s.command.startswith("vflsec tune")
     ]
+
+
+def test_a_shard_is_resumed_as_that_shard_and_merged_when_it_is_done() -> None:
+    usual = replace(make_summary([], []), complete=False, shard="1/2")
+    usual = replace(usual, command=Command("case.toml", folder="out"))
+    for done, kind, words in (
+        (3, StepKind.RESUME, ["audit", "--shard", "1/2"]), (4, StepKind.MERGE, ["merge"])
+    ):  # fmt: skip
+        (step,) = advice.next_steps(replace(usual, cells=Cells(4, done)))
+        assert step.kind is kind
+        assert set(words) <= set(shlex.split(step.command))

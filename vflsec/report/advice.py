@@ -63,8 +63,7 @@ def next_steps(summary: Summary) -> list[Step]:
     """What to do now, most urgent first; chosen by the codes of verdicts, never by their words."""
     found, _ = format_headline(summary)
     if found == "UNFINISHED":
-        again = format_command(summary, "audit")
-        return [Step(StepKind.RESUME, "Run the audit again: it resumes.", again)]
+        return [_unfinished(summary)]
     if found == NO_GATE:
         return [_no_gate(summary)]
     asked = group_by(summary.gates, find_step)
@@ -74,6 +73,15 @@ def next_steps(summary: Summary) -> list[Step]:
     text = "Keep these results as the baseline: a later rise fails."
     kept = [Step(StepKind.KEEP_BASELINE, text, keep)] if found == "PASS" else []
     return [*steps, *_ungated(summary), *kept, *_untested(summary)]
+
+
+def _unfinished(summary: Summary) -> Step:
+    if summary.shard and summary.cells.finished == summary.cells.planned:
+        merge = format_command(summary, "merge", "OTHER_SHARDS", "--out", "DIR")
+        return Step(StepKind.MERGE, "Merge the shards when all are done.", merge)
+    part = ("--shard", summary.shard) if summary.shard else ()
+    again = format_command(summary, "audit", *part)
+    return Step(StepKind.RESUME, "Run the audit again: it resumes.", again)
 
 
 def _no_gate(summary: Summary) -> Step:

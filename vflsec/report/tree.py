@@ -95,6 +95,7 @@ class StepKind(StrEnum):
     ADD_ATTACK = "add_attack"
     SET_LIMIT = "set_limit"
     RESUME = "resume"
+    MERGE = "merge"
     GATE_FAILS = "gate_fails"
     NOT_VALIDATED = "not_validated"
     FAILED_RUNS = "failed_runs"
