@@ -62,7 +62,7 @@ class Quantity(Number):
         return answer_question(name, truth, cut)
 
     def prepare(self, values: Floats, labelled: Ints) -> Floats:
-        """In standard deviations from the mean; scaled by a power of two, lest a square overflows."""
+        """In standard deviations from the mean; scaled first, lest a square overflows."""
         values = np.ldexp(values, -np.frexp(np.abs(values[labelled]).max())[1])
         seen = values[labelled]
         return (values - seen.mean()) / max(float(seen.std()), 1e-300)
