@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from generated import expose, make_point, make_summary
 
 from vflsec.audit.evaluation import DatasetFacts, PointCost
-from vflsec.audit.gate import Gate
+from vflsec.audit.gate import Gate, Origin
 from vflsec.audit.point import Training
 from vflsec.report.summary import Cost, Summary
 from vflsec.specs import LedgerRow
@@ -39,6 +39,19 @@ def passes_at_a_strength() -> Summary:
 
 def passes_undefended() -> Summary:
     return make_summary([make_point(NONE, "norm", "label", 0.01)], [LIMIT])
+
+
+def rises_no_more() -> Summary:
+    """A leak beside a baseline that had it: nothing limits it."""
+    found = make_summary([make_point(NONE, "norm", "label", 0.35)], [Gate(max=0.4)])
+    (v,) = found.gates
+    gate = Gate(max=0.03, name="advantage of norm by shop does not rise against the baseline")
+    reason = "The advantage of norm changed by +0.001 over 5 seeds, within the tolerated +0.030."
+    rise = replace(
+        v, gate=gate, label=gate.label, origin=Origin.BASELINE, reason=reason, threshold=0.03,
+        value=0.001, low=-0.01, high=0.012, detectable={}, attacks=(),
+    )  # fmt: skip
+    return replace(found, gates=(rise,))
 
 
 def passes_with_a_warning() -> Summary:
@@ -101,6 +114,7 @@ LABELS, OPEN = (f"{where}: labels of bank to shop" for where in ("none", "iso 0"
 CASES: dict[Callable[[], Summary], Answer] = {
     passes_at_a_strength: Answer("PASS", ("within",), (OPEN, f"{OPEN}, single people"), "warning"),
     passes_undefended: Answer("PASS", ("within",), tone="good"),
+    rises_no_more: Answer("NO RISE", ("within",), (LABELS,), "warning"),
     passes_with_a_warning: Answer("PASS", ("within",), tone="warning"),
     fails: Answer("FAIL", ("exceeded",), (LABELS,), "leak"),
     is_undecided: Answer("INCONCLUSIVE", ("undecided",), (LABELS,), "warning"),

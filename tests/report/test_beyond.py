@@ -27,11 +27,15 @@ from printed import (
     workflow_commands,
 )
 
-from vflsec.audit.gate import Gate, Origin
+from vflsec.audit.gate import Gate, Origin, Rule, exit_code
 from vflsec.audit.point import Training
-from vflsec.report.summary import read_summary
+from vflsec.audit.strength_grid import GridRow
+from vflsec.report.advice import next_steps
+from vflsec.report.first_screen import describe_scope
+from vflsec.report.summary import Summary, read_summary
 from vflsec.report.tree import StepKind, Tone
 from vflsec.report.ungated_leaks import find_deployed, find_tone, find_ungated
+from vflsec.report.verdicts import format_headline
 
 COLUMNS = """
 [[attack]]
@@ -44,6 +48,7 @@ column = "a"
 LIMITS = gate(max=0.1, target="label", defense="defended") + gate(
     metric="utility_drop", max=0.1, defense="defended"
 )
+AT = Training("toy", "splitnn", "iso")
 SECRET = "the values of one column of shop to bank"
 
 
@@ -107,6 +112,62 @@ def test_a_limit_on_exposed_people_is_none_on_what_leaks_of_the_many(
     assert [v.verdict for v in summary.gates] == ["PASS"]
     assert bool(find_deployed(summary)) is not limited
     assert (find_tone(summary) is Tone.GOOD) is limited
+
+
+FAILS = {
+    Origin.GATE: Rule.EXCEEDED,
+    Origin.BASELINE: Rule.REGRESSION,
+    Origin.CLAIM: Rule.CLAIM_CONTRADICTED,
+}
+
+
+def asked(limit: str, rise: str, claim: str) -> Summary:
+    """A leak of 0.35 without a defense, judged at iso 5 by those that are named."""
+    points = [
+        make_point(replace(AT, strength=s), "norm", "label", g)
+        for s, g in ((0.0, 0.35), (5.0, 0.01))
+    ]
+    found = make_summary(points, [Gate(max=0.1, strength=5.0)])
+    (v,) = found.gates
+    verdicts = []
+    for origin, code in zip(FAILS, (limit, rise, claim), strict=True):
+        rule = {"FAIL": FAILS[origin], "INCONCLUSIVE": Rule.UNDECIDED}.get(code, Rule.WITHIN)
+        at = 0.0 if origin is Origin.BASELINE else 5.0
+        verdicts += (
+            [replace(v, verdict=code, rule=rule, origin=origin, strength=at)] if code else []
+        )
+    return replace(found, gates=tuple(verdicts))
+
+
+@pytest.mark.parametrize(("limit", "rise", "claim", "said", "deployed"), [
+    ("", "PASS", "", "NO RISE", 1), ("", "FAIL", "", "FAIL", 1),
+    ("", "INCONCLUSIVE", "", "INCONCLUSIVE", 1), ("", "", "PASS", "NO GATE", 0),
+    ("", "PASS", "PASS", "NO RISE", 1), ("", "PASS", "FAIL", "FAIL", 1),
+    ("PASS", "PASS", "PASS", "PASS", 0), ("PASS", "FAIL", "PASS", "FAIL", 0),
+])  # fmt: skip
+def test_only_a_limit_passes(limit: str, rise: str, claim: str, said: str, deployed: int) -> None:
+    """A baseline alone, and a claimed epsilon alone, read "PASS with no defense (1 of 1 gate
+    passed)" above a leak that nothing limits.
+    """
+    summary = asked(limit, rise, claim)
+    assert format_headline(summary)[0] == said
+    assert exit_code(summary.gates) == {"FAIL": 1, "INCONCLUSIVE": 3}.get(said, 0)
+    assert describe_scope(summary).startswith(said)
+    assert len(find_deployed(summary)) == deployed
+    kinds = {s.kind for s in next_steps(summary)}
+    assert (StepKind.KEEP_BASELINE in kinds) is (said == "PASS")
+    assert bool(kinds & {StepKind.SET_LIMIT, StepKind.UNGATED}) is not bool(limit)
+    assert (StepKind.ROSE in kinds) is (rise == "FAIL")
+    assert (find_tone(summary) is Tone.GOOD) is False
+
+
+@pytest.mark.parametrize(("limit", "leak"), [("", []), ("FAIL", ["--leak=0.1"])])
+def test_a_rise_that_is_tolerated_is_no_limit_of_a_search(limit: str, leak: list[str]) -> None:
+    """`tune --leak` asked for what a baseline tolerates, where no gate limits a leak."""
+    grid = (GridRow("toy", "splitnn", "iso", 5.0, gates=1),)
+    found = replace(asked(limit, "PASS", "FAIL"), grid=grid)
+    words = [s.command.split() for s in next_steps(found) if s.command.startswith("vflsec tune")]
+    assert [[w for w in of if w.startswith("--leak")] for of in words[:1]] == [leak]
 
 
 def test_what_may_not_rise_above_a_baseline_is_not_limited() -> None:
@@ -199,6 +260,7 @@ def test_a_verdict_on_attacks_is_not_said_of_points_where_a_claim_alone_was_judg
     """ "PASS for 8 attacks at X 25, X 0", of which the second was judged by its epsilon only."""
     claim = copy.deepcopy(told["gates"][0])
     claim |= {"strength": 99.0, "verdict": "PASS", "attack": "", "detectable": {}}
+    claim["origin"] = "claim"
     claim["gate"] |= {"metric": "epsilon_lower", "max": 9.0}
     said = first_screen.describe_scope({**told, "gates": [*told["gates"], claim]})
     assert said.startswith("PASS with iso 5 (")

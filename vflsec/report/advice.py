@@ -13,6 +13,7 @@ from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Verdict
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.validated import Evidence
+from vflsec.errors import join_some
 from vflsec.report.coverage import find_uncovered
 from vflsec.report.first_screen import format_price
 from vflsec.report.sanitize import clean
@@ -31,7 +32,7 @@ from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import list_read
 from vflsec.report.tree import Step, StepKind
 from vflsec.report.ungated_leaks import find_deployed, format_parts
-from vflsec.report.verdicts import NO_GATE, format_headline, format_place
+from vflsec.report.verdicts import format_headline, format_place
 from vflsec.runtime.grouping import group_by
 
 _LIST_ATTACKS = "vflsec list attacks"
@@ -64,7 +65,7 @@ def next_steps(summary: Summary) -> list[Step]:
     found, _ = format_headline(summary)
     if found == "UNFINISHED":
         return [_unfinished(summary)]
-    if found == NO_GATE:
+    if not summary.gates:
         return [_no_gate(summary)]
     asked = group_by(summary.gates, find_step)
     steps = [s for kind in StepKind if kind in asked
@@ -72,7 +73,9 @@ def next_steps(summary: Summary) -> list[Step]:
     keep = format_command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
     text = "Keep these results as the baseline: a later rise fails."
     kept = [Step(StepKind.KEEP_BASELINE, text, keep)] if found == "PASS" else []
-    return [*steps, *_ungated(summary), *kept, *_untested(summary)]
+    ungated = _ungated(summary)
+    unlimited = [] if summary.limits or ungated else [_no_gate(summary)]
+    return [*steps, *ungated, *unlimited, *kept, *_untested(summary)]
 
 
 def _unfinished(summary: Summary) -> Step:
@@ -100,6 +103,16 @@ def _gate_fails(of: Asked, summary: Summary) -> list[Step]:
     """Of each data set the point that passes where the deployed one does not, or how to look."""
     return [_cure(dataset, mine, summary)
             for dataset, mine in group_by(of, lambda v: v.dataset).items()]  # fmt: skip
+
+
+def _rose(of: Asked, summary: Summary) -> list[Step]:
+    """What to do where leakage rose above a baseline, which another strength does not explain."""
+    who = clean(join_some(list(dict.fromkeys(v.attack for v in of))))
+    text = (
+        f"{who} gained more than in the baseline. Look for what changed. If it is meant, write the "
+        "baseline anew with --update-baseline."
+    )
+    return [Step(StepKind.ROSE, text, "vflsec compare --help")]
 
 
 def _not_validated(of: Asked, summary: Summary) -> list[Step]:
@@ -188,7 +201,8 @@ def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
 
 
 _OF_VERDICTS: dict[StepKind, Callable[[Asked, Summary], list[Step]]] = {
-    StepKind.GATE_FAILS: _gate_fails, StepKind.NOT_VALIDATED: _not_validated,
+    StepKind.GATE_FAILS: _gate_fails, StepKind.ROSE: _rose,
+    StepKind.NOT_VALIDATED: _not_validated,
     StepKind.FAILED_RUNS: _failed_runs, StepKind.REVERSED_RANKING: _reversed_ranking,
     StepKind.NO_ROOM: _no_room, StepKind.STUCK: _stuck, StepKind.MORE_SEEDS: _more_seeds,
     StepKind.OPEN: lambda of, _: [advise_open(of)], StepKind.UNDETECTED: _undetected,
@@ -242,7 +256,7 @@ def _limit(gate: Gate) -> list[str]:
 
 def _sought(dataset: str, summary: Summary, target: str = "") -> list[str]:
     """What the gates ask on a data set as options of `vflsec tune`, which has defaults."""
-    asked = [v.gate for v in summary.gates if v.dataset == dataset and v.gate.max is not None]
+    asked = [v.gate for v in summary.limits if v.dataset == dataset and v.gate.max is not None]
     asked = [g for g in asked if g.of not in EXPOSED]
     leaks = [g for g in asked if g.metric == "advantage"]
     limits = {"leak": leaks, "drop": [g for g in asked if g.metric == "utility_drop"]}

@@ -336,7 +336,7 @@ def find_unasked(summary: Summary) -> list[str]:
 
 def _limits(summary: Summary, *targets: str) -> list[float]:
     """Maxima of an advantage that gates set, on these targets or on all."""
-    gates = [v.gate for v in summary.gates]
+    gates = [v.gate for v in summary.limits]
     return [
         g.max for g in gates
         if g.metric == "advantage" and g.max is not None and (not targets or g.target in targets)
@@ -379,7 +379,7 @@ def _mean_of_columns(
         for k, of in whose.items() if ran[k].target == "feature"
     ]  # fmt: skip
     most = max(sizes, default=0)
-    best = any(v.gate.of == "r2_column" for v in summary.gates)
+    best = any(v.gate.of == "r2_column" for v in summary.limits)
     if most > 1 and max(limits, default=USUAL) >= 1 / most and not best:
         asked = f", limit {max(limits):g}" if limits else ""
         yield (

@@ -316,7 +316,7 @@ def leakage_and_limits(data: Whole, *, dataset: str | None = None, ax: Axes | No
     ax = make_axes(ax, (6.4, 4.2))
     if not rows:
         return dress(ax)
-    gates = [v.gate for v in _summary(data).gates if v.dataset == rows[0].dataset]
+    gates = [v.gate for v in _summary(data).limits if v.dataset == rows[0].dataset]
     limits = _find_limits(gates, "advantage", {"", *(p.primary for p in rows)})
     levels = [(f"limit {x:g}", x) for x in limits]
     secrets = group_series(_strongest_on_each_secret(rows))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from vflsec.audit.controls import CHANCE, FALLBACK
 from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.findings import NO_FIGURE, ONE_SEED, format_gain
-from vflsec.audit.gate import TASK, Verdict, Warn
+from vflsec.audit.gate import EPSILON, TASK, Verdict, Warn
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
 from vflsec.audit.metrics import find_reach
@@ -27,6 +27,8 @@ from vflsec.report.summary import Summary
 from vflsec.report.tree import Answer
 from vflsec.report.ungated_leaks import find_deployed, find_unstopped, format_parts
 from vflsec.report.verdicts import (
+    NO_RISE,
+    find_asked,
     find_judged,
     find_weighed,
     format_count,
@@ -268,44 +270,52 @@ def describe_scope(summary: Summary) -> str:
     judged = [v for v in summary.gates if v.defense]
     if found == "UNFINISHED" or not judged:
         return f"{found}. {how}"
-    asked = [v for v in judged if v.attack or v.gate.metric not in (*TASK, "epsilon_lower")]
-    limited = [v for v in judged if v.gate.metric != "epsilon_lower"]  # a claim is anywhere
-    at = [v for v in limited or judged if v.verdict == found] or judged
+    asked = find_asked(summary)
+    each = ([v for v in of if v.verdict == found] for of in (asked, judged))
+    at = next(filter(None, each), asked)
     spots = ("no defense" if v.training.is_undefended else format_place(v) for v in at)
     where = join_some(list(dict.fromkeys(spots)))
     also = find_deployed(summary)
+    seen = _questions if found == "FAIL" else _sensitivity
     said = [
         f"{found} with {where} ({how.removesuffix('.')})",
-        *_undefended(found, limited, summary),
+        *_undefended(found, asked, summary),
         f"Judged: {_tested(asked, summary)}",
-        *(_questions(judged, summary) if found == "FAIL" else _sensitivity(found, asked, summary)),
+        *seen(found, judged, summary),
         *([f"No gate limits {format_parts(also)} there"] if also and found != "FAIL" else []),
     ]
     return ". ".join(said) + "."
 
 
-def _undefended(found: str, limited: Iterable[Verdict], summary: Summary) -> list[str]:
+def _undefended(found: str, asked: Iterable[Verdict], summary: Summary) -> list[str]:
     """That a PASS holds with a defense alone, where it does."""
     leaks = any(c.is_leak for c in summary.claims
                 if c.is_undefended and c.quantity is Quantity.LEAKAGE)  # fmt: skip
-    alone = found == "PASS" and leaks and all(v.strength for v in limited)
+    alone = found == "PASS" and leaks and all(v.strength for v in asked)
     return ["Without a defense, this system leaks"] if alone else []
 
 
+def _about_attacks(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    return [v for v in verdicts if v.attack or v.gate.metric not in (*TASK, EPSILON)]
+
+
 def _tested(asked: Sequence[Verdict], summary: Summary) -> str:
-    """How many attacks of how many families, or that the main task alone was judged."""
-    if not asked:
-        return "the main task"
-    names = {n for v in asked for n in list_attacks(v, summary)}
+    """How many attacks of how many families, or what else alone was judged."""
+    about = _about_attacks(asked)
+    if not about:
+        tasks = any(v.gate.metric in TASK for v in asked)
+        return "the main task" if tasks else "what defenses claim"
+    names = {n for v in about for n in list_attacks(v, summary)}
     bares, every = {strip_label(n) for n in names}, list_families(summary)
     of = sum(bool(bares & set(f.members)) for f in every)
     return f"{format_count(len(names), 'attack')} from {of} of {len(every)} families"
 
 
-def _sensitivity(found: str, asked: Sequence[Verdict], summary: Summary) -> list[str]:
+def _sensitivity(found: str, judged: Iterable[Verdict], summary: Summary) -> list[str]:
     """What warns of a PASS, or else the least leak that would have been found."""
+    asked = _about_attacks(judged)
     warned = [w for v in asked for w in v.warnings]
-    if warned and found == "PASS":
+    if warned and found in ("PASS", NO_RISE):
         more = len(warned) - 1
         also = f" (and {format_count(more, 'more warning')})" if more else ""
         return [f"But {Warn(min(warned, key=list(Warn).index)).words}{also}"]
@@ -325,9 +335,9 @@ def _find_largest(v: Verdict, attack: str, summary: Summary) -> float:
     return find_reach(v.gate.metric, v.judged_by or v.gate.of or next(weighed, ""))[1]
 
 
-def _questions(judged: Iterable[Verdict], summary: Summary) -> list[str]:
+def _questions(found: str, judged: Iterable[Verdict], summary: Summary) -> list[str]:
     """Which questions about a quantity fail a gate, in words, if any does."""
-    failing = (v.of_label for v in judged if v.verdict == "FAIL")
+    failing = (v.of_label for v in judged if v.verdict == found)
     answered = [format_question(q) for q in dict.fromkeys(failing) if q in QUESTIONS]
     return [f"It reveals whether a value is {' and '.join(answered)}"] if answered else []
 

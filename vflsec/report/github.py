@@ -14,7 +14,7 @@ from vflsec.report.sanitize import clean, escape_annotation
 from vflsec.report.summary import Summary
 from vflsec.report.tree import View
 from vflsec.report.ungated_leaks import describe_unjudged
-from vflsec.report.verdicts import NO_GATE, format_headline, format_title
+from vflsec.report.verdicts import NO_GATE, NO_RISE, format_headline, format_title
 from vflsec.runtime.atomic_files import append_text
 
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
@@ -58,8 +58,9 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
             text = f"{escape_annotation(format_title(v))}. {escape_annotation(v.reason)}"
             yield f"::{command} {where}::{text}"
     found, said = format_headline(summary)
-    if found == NO_GATE:
-        yield f"::warning title=vflsec {found}::{escape_annotation(said)}"
+    if found in (NO_GATE, NO_RISE):
+        command = "warning" if found == NO_GATE else "notice"
+        yield f"::{command} title=vflsec {found}::{escape_annotation(said)}"
     for said in find_older(summary):
         yield f"::notice title=vflsec::{escape_annotation(said)}"
     for said in [*list_unread(summary), *describe_unjudged(summary)]:

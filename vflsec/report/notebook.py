@@ -19,7 +19,7 @@ class Audit(result.Audit):
 
     @property
     def verdict(self) -> str:
-        """``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE`` or ``UNFINISHED``, over all gates."""
+        """``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE``, ``NO RISE`` or ``UNFINISHED``."""
         return format_headline(read_summary(self.summary))[0]
 
     def plot(self, kind: str = "advantage_by_strength", *, dataset: str | None = None) -> Figure:

@@ -16,13 +16,21 @@ from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
-from vflsec.report.verdicts import NO_GATE, find_judged, format_count, format_headline, format_place
+from vflsec.report.verdicts import (
+    NO_GATE,
+    NO_RISE,
+    find_judged,
+    format_count,
+    format_headline,
+    format_place,
+)
 
 _MEANS = {
     "PASS": "Every limit holds for what was tested",
     "FAIL": "At least one limit does not hold",
     "INCONCLUSIVE": "No limit is shown to be broken, and not all are shown to hold",
     NO_GATE: "No limit was set",
+    NO_RISE: "Nothing rose above an earlier audit. No limit was set",
     "UNFINISHED": "Not everything planned was measured",
 }
 _INFERS = "Can infer it"

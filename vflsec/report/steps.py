@@ -24,7 +24,7 @@ _UNFOUND = {Warn.INSENSITIVE, Warn.QUESTION_UNDERPOWERED}
 _OF_RULES = {
     Rule.NOT_VALIDATED: StepKind.NOT_VALIDATED, Rule.FAILED_RUNS: StepKind.FAILED_RUNS,
     Rule.NOTHING_MEASURED: StepKind.FAILED_RUNS, Rule.NO_ROOM: StepKind.NO_ROOM,
-    Rule.REVERSED_RANKING: StepKind.REVERSED_RANKING,
+    Rule.REVERSED_RANKING: StepKind.REVERSED_RANKING, Rule.REGRESSION: StepKind.ROSE,
 }  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def find_step(v: Verdict) -> StepKind | None:
     if v.passes:
         return StepKind.UNDETECTED if _UNFOUND & {*v.warnings} else None
     if v.verdict == FAIL:
-        return StepKind.GATE_FAILS
+        return _OF_RULES.get(v.rule, StepKind.GATE_FAILS)
     if v.more_seeds:
         return StepKind.MORE_SEEDS
     return _OF_RULES.get(v.rule, StepKind.STUCK if v.stuck else StepKind.OPEN)

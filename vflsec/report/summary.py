@@ -15,7 +15,7 @@ from vflsec.audit.dosing import Dose
 from vflsec.audit.evaluation import DatasetFacts, PointCost
 from vflsec.audit.exposure import Outcome
 from vflsec.audit.findings import Finding
-from vflsec.audit.gate import Verdict
+from vflsec.audit.gate import Origin, Verdict
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage_claims import LeakageClaim, correct, find_claims
 from vflsec.audit.multilabel import LabelRow
@@ -77,6 +77,11 @@ class Summary(Recorded):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "points", tuple(correct(self.points, self.gates, self.confidence)))
+
+    @property
+    def limits(self) -> list[Verdict]:
+        """Verdicts of gates: a baseline and a claimed epsilon limit no leak."""
+        return [v for v in self.gates if v.origin is Origin.GATE]
 
     @property
     def is_of_traces(self) -> bool:

@@ -97,6 +97,7 @@ class StepKind(StrEnum):
     RESUME = "resume"
     MERGE = "merge"
     GATE_FAILS = "gate_fails"
+    ROSE = "rose"
     NOT_VALIDATED = "not_validated"
     FAILED_RUNS = "failed_runs"
     REVERSED_RANKING = "reversed_ranking"
@@ -356,7 +357,8 @@ class Report:
 
     Attributes:
         name: of the audit.
-        verdict: over all gates: ``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE``, ``UNFINISHED``.
+        verdict: over all that was judged: ``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``UNFINISHED``;
+            ``NO GATE``, or against a baseline ``NO RISE``, where nothing limits a leak.
         scope: the verdict with what it holds for.
         made_by: which vflsec.
         tone: of the verdict; a PASS above a leak that no gate limits, or one that warns, is no

@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from vflsec.audit.exposed import EXPOSED
-from vflsec.audit.gate import Origin
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.errors import join_some
 from vflsec.report.coverage import USUAL
 from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
 from vflsec.report.verdicts import (
+    NO_RISE,
     find_judged,
     find_weighed,
     format_deployment,
@@ -29,12 +29,11 @@ from vflsec.runtime.grouping import group_by
 def find_ungated(summary: Summary) -> list[LeakageClaim]:
     """Claims that leak and that no gate limits: first where one judges, then the largest.
 
-    A limit on exposed people is none on what is leaked of the many, and one on what rises above a
-    baseline none on what leaked before.
+    A limit on exposed people is none on what is leaked of the many.
     """
     at = group_by(summary.points, lambda p: p.training)
     asked = {
-        p.answer for v in summary.gates if v.gate.needs_validated and v.origin is Origin.GATE
+        p.answer for v in summary.limits if v.gate.needs_validated
         for p in find_weighed(v, at.get(v.training, ())) if p.metric not in EXPOSED
     }  # fmt: skip
     found = [
@@ -65,17 +64,18 @@ def find_deployed(summary: Summary) -> list[LeakageClaim]:
 
 def find_tone(summary: Summary) -> Tone:
     """How the verdict is to be shown: good where every gate passes without a warning and nothing
-    leaks that no gate limits.
+    leaks that no gate limits; nothing is good where there is no gate.
     """
     found, _ = format_headline(summary)
-    if found == "PASS" and (find_ungated(summary) or any(v.warnings for v in summary.gates)):
+    passed = found in ("PASS", NO_RISE)
+    if passed and (find_ungated(summary) or any(v.warnings for v in summary.gates)):
         return Tone.WARNING
     return TONES.get(found, Tone.PLAIN)
 
 
 def _allowed(summary: Summary) -> float:
     """The least advantage that gates allow, :data:`USUAL` where none limits one."""
-    gates = [v.gate for v in summary.gates if v.defense]
+    gates = [v.gate for v in summary.limits if v.defense]
     return min((g.max for g in gates if g.metric == "advantage" and g.max is not None),
                default=USUAL)  # fmt: skip
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from vflsec.audit.evaluation import Claim
-from vflsec.audit.gate import Verdict
+from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Origin, Verdict
 from vflsec.audit.gate_selection import is_weighed
 from vflsec.audit.point import Point, Training
 from vflsec.report import tree
@@ -14,6 +14,7 @@ from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Paragraph, Tone, View
+from vflsec.runtime.grouping import group_by
 
 GATE_RULE = (
     "A gate passes if the upper bound is within the limit and every attack is validated, and "
@@ -31,7 +32,8 @@ _OTHER_LEVEL = (
 )
 
 
-NO_GATE, _NO_LIMIT = "NO GATE", "No limit is set."
+NO_GATE, NO_RISE = "NO GATE", "NO RISE"
+_NO_LIMIT = "No limit is set."
 
 
 def format_place(row: Training | Claim) -> str:
@@ -46,9 +48,15 @@ def format_deployment(row: Training) -> str:
     return "without a defense" if row.is_undefended else f"with {format_place(row)}"
 
 
+def find_asked(summary: Summary) -> list[Verdict]:
+    """What a headline speaks of: limits; without any, rises above a baseline, or else claims."""
+    placed = group_by((v for v in summary.gates if v.defense), lambda v: v.origin)
+    return next((placed[origin] for origin in _ASKED if origin in placed), [])
+
+
 def find_judged(summary: Summary) -> set[Training]:
-    """Trainings that a gate judges; a claimed epsilon is judged wherever it is made."""
-    return {v.training for v in summary.gates if v.defense and v.gate.metric != "epsilon_lower"}
+    """Trainings that are judged; a claimed epsilon is judged wherever it is made."""
+    return {v.training for v in find_asked(summary) if v.origin is not Origin.CLAIM}
 
 
 def format_count(n: int, what: str) -> str:
@@ -102,20 +110,36 @@ def hash_identity(v: Verdict, shown: str = "") -> str:
 
 def count_outcomes(verdicts: Sequence[Verdict]) -> dict[str, int]:
     """How many gates came out how."""
-    return {name: sum(v.verdict == name for v in verdicts) for name, _ in reversed(_WORDS)}
+    return {name: sum(v.verdict == name for v in verdicts) for name in (PASS, INCONCLUSIVE, FAIL)}
 
 
 def format_headline(summary: Summary) -> tuple[str, str]:
-    """The verdict over all gates, and one sentence on how it came about."""
-    verdicts = summary.gates
-    n = count_outcomes(verdicts)
-    if not summary.complete and not n["FAIL"]:
+    """The verdict over all that was judged, and one sentence on how it came about.
+
+    PASS is said of limits alone: a system that no gate limits passes nothing, though no leak rose
+    above a baseline, or no claimed epsilon is contradicted.
+    """
+    n = count_outcomes(summary.gates)
+    if not summary.complete and not n[FAIL]:
         return "UNFINISHED", find_unfinished(summary)
-    if not verdicts:
-        return NO_GATE, _NO_LIMIT
-    first, *rest = [(k, f"{n[k]}", w) for k, w in _WORDS if n[k]]
-    said = [f"{first[1]} of {format_count(len(verdicts), 'gate')} {first[2]}"]
-    return first[0], f"{', '.join([*said, *(f'{m} {w}' for _, m, w in rest if w != 'passed')])}."
+    by = group_by(summary.gates, lambda v: v.origin)
+    found = next((k for k in (FAIL, INCONCLUSIVE) if n[k]), PASS)
+    if found == PASS and not summary.limits:
+        found = NO_RISE if Origin.BASELINE in by else NO_GATE
+    said = [_tally(by[origin], *words) for origin, words in _ASKED.items() if origin in by]
+    if not said:
+        return found, _NO_LIMIT
+    said += [] if summary.limits else [_NO_LIMIT[0].lower() + _NO_LIMIT[1:-1]]
+    return found, f"{'; '.join(said)}."
+
+
+def _tally(verdicts: Sequence[Verdict], what: str, *words: str) -> str:
+    """``1 of 3 gates failed, 1 inconclusive``: of what passed only where everything did."""
+    n = count_outcomes(verdicts)
+    named = zip((FAIL, INCONCLUSIVE, PASS), words, strict=True)
+    first, *rest = [(k, n[k], word) for k, word in named if n[k]]
+    more = [f"{count} {word}" for k, count, word in rest if k != PASS]
+    return ", ".join([f"{first[1]} of {format_count(len(verdicts), what)} {first[2]}", *more])
 
 
 def find_unfinished(summary: Summary) -> str:
@@ -125,7 +149,13 @@ def find_unfinished(summary: Summary) -> str:
     return "Not everything planned was measured."
 
 
-_WORDS = (("FAIL", "failed"), ("INCONCLUSIVE", "inconclusive"), ("PASS", "passed"))
+_ASKED = {
+    Origin.GATE: ("gate", "failed", "inconclusive", "passed"),
+    Origin.BASELINE: ("attack point", "rose above the baseline",
+                      "inconclusive against the baseline", "did not rise above the baseline"),
+    Origin.CLAIM: ("claimed epsilon", "contradicted", "inconclusive", "not contradicted"),
+}  # fmt: skip
+"""Who asks, the limits first: what is counted, and what came of it as FAIL, open and PASS."""
 
 
 def list_findings(summary: Summary) -> list[str]:
