@@ -71,6 +71,10 @@ def has_one_seed() -> Summary:
     return make_summary([make_point(NONE, "norm", "label", 0.3, seeds=1)], [LIMIT])
 
 
+def has_few_seeds() -> Summary:
+    return make_summary([make_point(NONE, "norm", "label", 0.4, 0.2, seeds=3)], [])
+
+
 def is_not_validated() -> Summary:
     return make_summary([make_point(NONE, "norm", "label", 0.01)], [LIMIT], validated=False)
 
@@ -119,6 +123,7 @@ CASES: dict[Callable[[], Summary], Answer] = {
     fails: Answer("FAIL", ("exceeded",), (LABELS,), "leak"),
     is_undecided: Answer("INCONCLUSIVE", ("undecided",), (LABELS,), "warning"),
     has_one_seed: Answer("INCONCLUSIVE", ("single_seed",), tone="warning"),
+    has_few_seeds: Answer("NO GATE", ()),
     is_not_validated: Answer("INCONCLUSIVE", ("not_validated",), tone="warning"),
     ranks_in_reverse: Answer("INCONCLUSIVE", ("reversed_ranking",),
                              (f"{LABELS}, labels flipped",), "warning"),

@@ -16,6 +16,7 @@ from generated import make_point, make_summary
 from printed import next_steps
 
 from vflsec.audit.gate import INCONCLUSIVE, Gate, Rule
+from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.record import Acting, Command
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
@@ -138,6 +139,41 @@ def test_seeds_are_advised_as_a_count_where_they_are_one(
     found = run_audit(path, tmp_path / "out", seeds=seeds, backend=Planted(SEALED).backend())
     words = shlex.split(advice.format_command(read_summary(found.summary), "audit"))
     assert words[-2:] == ["--set", f"audit.seeds={said}"]
+
+
+@pytest.mark.parametrize(("gain", "spread", "seeds", "opened", "asks"), [
+    (0.4, 0.2, 3, True, True), (0.0, 0.2, 3, True, True), (0.3, 0.1, 1, True, True),
+    (0.0, 0.01, 5, False, False), (0.4, 0.01, 5, False, False),
+])  # fmt: skip
+def test_too_few_seeds_to_show_anything_ask_for_more(
+    gain: float, spread: float, seeds: int, opened: bool, asks: bool
+) -> None:
+    """An AUC of 1.00 that is not significant read "No significant leak", and nothing was advised
+    where no gate asks.
+    """
+    found = make_summary([make_point(NONE, "norm", "label", gain, spread, seeds=seeds)], [])
+    (c,) = (c for c in found.claims if c.quantity is Quantity.LEAKAGE)
+    steps = advice.next_steps(found)
+    assert c.is_open is opened
+    assert [s.kind for s in steps][: 1 + asks] == [StepKind.MORE_SEEDS, StepKind.SET_LIMIT][
+        not asks :
+    ]
+    if asks and seeds > 1:
+        words = shlex.split(steps[0].command)
+        count = int(words[words.index("--seeds") + 1])
+        assert count == seeds + (c.more_seeds or 0)
+        for n, still in ((count, False), (count - 1, True)):
+            point = make_point(NONE, "norm", "label", gain, spread, seeds=n)
+            (c,) = (c for c in make_summary([point], []).claims if c.quantity is Quantity.LEAKAGE)
+            assert c.is_open is still
+
+
+def test_beside_a_baseline_that_leaves_little_nothing_is_open() -> None:
+    """All that is left is less than gates usually allow: no seeds are asked for to exclude it."""
+    point = make_point(NONE, "norm", "label", 0.0, 0.2, seeds=3)
+    full = replace(point, value=replace(point.value, mean=0.95))
+    assert next(c.is_open for c in make_summary([point], []).claims) is True
+    assert next(c.is_open for c in make_summary([full], []).claims) is False
 
 
 def test_a_leak_that_an_auc_cannot_reach_is_not_detectable() -> None:

@@ -9,6 +9,7 @@ its own: what it shows to be above its limit leaks, with the gate's lower bound.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +18,13 @@ from operator import attrgetter
 
 from vflsec.audit import controls, intervals
 from vflsec.audit.gate import FAIL, Origin, Verdict
-from vflsec.audit.gate_candidate import as_against
+from vflsec.audit.gate_candidate import as_against, find_room
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import SPLITS, Estimate, Identity, Point
 from vflsec.runtime.grouping import group_by
+
+USUAL = 0.1
+"""The advantage that gates usually allow."""
 
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
@@ -64,6 +68,10 @@ class LeakageClaim(Identity):
         most: the largest upper bound of all of them; None where one has none.
         attacks: of how many attacks.
         at: which rows and stage in words, where the attack has several.
+        is_open: whether it shows nothing either way: a test has no interval, or one that holds all
+            that its baseline leaves to learn.
+        more_seeds: of one that is open, how many more seeds would show something, if they spread as
+            these do; None for one seed, or where too many would be.
     """
 
     quantity: Quantity = Quantity.LEAKAGE
@@ -76,6 +84,8 @@ class LeakageClaim(Identity):
     most: float | None = None
     attacks: int = 0
     at: str = ""
+    is_open: bool = False
+    more_seeds: int | None = None
 
     @property
     def significance(self) -> Significance:
@@ -172,22 +182,27 @@ def _correct(
     return p
 
 
-def find_claims(points: Iterable[Point], verdicts: Iterable[Verdict] = ()) -> list[LeakageClaim]:
+def find_claims(
+    points: Iterable[Point], verdicts: Iterable[Verdict] = (), confidence: float = 0.95
+) -> list[LeakageClaim]:
     """For each training, attacker and target the strongest of its tests, for each quantity.
 
     What leaks significantly is stronger than what does not, whatever its mean: one attack that
     varies a lot hides no other.
 
     Args:
-        points, verdicts: of :func:`correct`.
+        points, verdicts, confidence: of :func:`correct`.
     """
     failed = _find_failed(verdicts)
     pairs = ((test, p) for p in points for test in _tests(p, failed))
     groups = group_by(pairs, lambda pair: pair[0])
-    return [_claim(quantity, [p for _, p in of]) for (quantity, _), of in groups.items()]
+    return [
+        _claim(quantity, [p for _, p in of], 1 - confidence)
+        for (quantity, _), of in groups.items()
+    ]  # fmt: skip
 
 
-def _claim(quantity: Quantity, of: Sequence[Point]) -> LeakageClaim:
+def _claim(quantity: Quantity, of: Sequence[Point], error: float) -> LeakageClaim:
     made = [(_one_claim(quantity, p, of), p) for p in of]
     best, point = max(made, key=lambda pair: (pair[0].is_leak, _order(pair[0], pair[1])))
     leak, m = point.leakage, len(of)
@@ -195,7 +210,34 @@ def _claim(quantity: Quantity, of: Sequence[Point]) -> LeakageClaim:
     p = min(1.0, m * leak.p_above(0.0)) if leak is not None and known else None
     highs = [claim.high for claim, _ in made if claim.high is not None]
     most = max(highs) if len(highs) == m else None
-    return replace(best, p=p, most=most, attacks=len(_group(of, *_DEPLOYED)), at=_at(point, of))
+    best = replace(best, p=p, most=most, attacks=len(_group(of, *_DEPLOYED)), at=_at(point, of))
+    wide = [p for claim, p in made if claim.high is None or claim.high >= _find_most(quantity, p)]
+    if best.is_leak or not wide:
+        return best
+    return replace(best, is_open=True, more_seeds=_count_seeds(quantity, of, error / (2 * m)))
+
+
+def _find_most(quantity: Quantity, p: Point) -> float:
+    """The largest leak there can be beside the baseline; infinite where none of note is left."""
+    most = find_reach("advantage", p.metric)[1]
+    if quantity is Quantity.REVERSED or p.leakage is None:
+        return most
+    room = min(most, find_room(p, p.leakage))
+    return math.inf if room < USUAL else room
+
+
+def _count_seeds(quantity: Quantity, of: Sequence[Point], tail: float) -> int | None:
+    """Seeds to add until one test shows a leak, or all exclude the largest; None if too many."""
+    leaks = [p.leakage for p in of if p.leakage is not None]
+    if quantity is Quantity.REVERSED or len(leaks) < len(of) or any(x.least.n < 2 for x in leaks):
+        return None
+    tests = [(x, _find_most(quantity, p)) for x, p in zip(leaks, of, strict=True)]
+    shown = [x.seeds_until(0.0, tail, tail) for x in leaks if x.least.mean >= controls.LEAST]
+    excluded = [x.seeds_until(most, tail, tail) for x, most in tests if most < math.inf]
+    ways = [n for n in shown if n is not None]
+    if excluded and None not in excluded:
+        ways.append(max(n for n in excluded if n is not None))
+    return min(ways, default=None)
 
 
 def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClaim:

@@ -10,6 +10,7 @@ from vflsec.audit.controls import is_leak
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Verdict
+from vflsec.audit.leakage_claims import Quantity, format_secret, rank
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.validated import Evidence
@@ -32,11 +33,13 @@ from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import list_read
 from vflsec.report.tree import Step, StepKind
 from vflsec.report.ungated_leaks import find_deployed, format_parts
-from vflsec.report.verdicts import format_headline, format_place
+from vflsec.report.verdicts import format_deployment, format_headline, format_place
 from vflsec.runtime.grouping import group_by
 
 _LIST_ATTACKS = "vflsec list attacks"
 _RECORD_MORE = "Record with more known labels"
+USUAL_SEEDS = 5
+"""Seeds of an audit whose spread is not known yet."""
 
 
 def format_command(summary: Summary, verb: str, *more: str) -> str:
@@ -66,7 +69,7 @@ def next_steps(summary: Summary) -> list[Step]:
     if found == "UNFINISHED":
         return [_unfinished(summary)]
     if not summary.gates:
-        return [_no_gate(summary)]
+        return [*_unshown(summary), _no_gate(summary)]
     asked = group_by(summary.gates, find_step)
     steps = [s for kind in StepKind if kind in asked
              for s in _OF_VERDICTS[kind](asked[kind], summary)]  # fmt: skip
@@ -74,8 +77,28 @@ def next_steps(summary: Summary) -> list[Step]:
     text = "Keep these results as the baseline: a later rise fails."
     kept = [Step(StepKind.KEEP_BASELINE, text, keep)] if found == "PASS" else []
     ungated = _ungated(summary)
-    unlimited = [] if summary.limits or ungated else [_no_gate(summary)]
-    return [*steps, *ungated, *unlimited, *kept, *_untested(summary)]
+    if not summary.limits:
+        steps += _unshown(summary)
+        kept += [] if ungated else [_no_gate(summary)]
+    return [*steps, *ungated, *kept, *_untested(summary)]
+
+
+def _unshown(summary: Summary) -> list[Step]:
+    """How many seeds it takes where too few leave open whether anything leaks, and no gate asks."""
+    found = [c for c in summary.claims if c.quantity is Quantity.LEAKAGE and c.is_open]
+    known = [c for c in found if c.more_seeds or c.low is None]
+    if not known:
+        return []
+    c = max(known, key=rank)
+    seeds = max((p.seeds for p in summary.points if p.identity == c.identity), default=0)
+    count = seeds + c.more_seeds if c.more_seeds else USUAL_SEEDS
+    do = "Add records of further runs" if summary.is_of_traces else "Add seeds"
+    text = (
+        f"Too few seeds to show whether the {format_secret(c)} leak to {c.adversary} "
+        f"{format_deployment(c)}. {do}: {count} may do."
+    )
+    again = format_command(summary, "audit", "--seeds", str(count))
+    return [Step(StepKind.MORE_SEEDS, text, again)]
 
 
 def _unfinished(summary: Summary) -> Step:
@@ -265,7 +288,7 @@ def _sought(dataset: str, summary: Summary, target: str = "") -> list[str]:
     if len(targets) == 1 and targets != {"*"}:
         out += ["--target", *map(clean, targets)]
     few = max((p.seeds for p in summary.points if p.dataset == dataset), default=0) < MIN_SEEDS
-    return [*out, "--seeds", "5"] if few else out
+    return [*out, "--seeds", str(USUAL_SEEDS)] if few else out
 
 
 def _cure(dataset: str, of: Asked, summary: Summary) -> Step:

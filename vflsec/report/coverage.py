@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.gate import WordedCode
+from vflsec.audit.leakage_claims import USUAL
 from vflsec.audit.record import AttackFacts
 from vflsec.core.visibility import looked_at
 from vflsec.label import make_label
@@ -315,9 +316,6 @@ def _state_cell(state: State) -> Cell:
 def _join(names: Iterable[str]) -> str:
     return ", ".join(names) or "–"
 
-
-USUAL = 0.1
-"""The limit that drafts have, where no gate asks about columns."""
 
 Ran = Mapping[str, AttackFacts]
 

@@ -95,7 +95,8 @@ def make_summary(
     trained = [r for r in results if r.facts.versions]  # what they were trained with
     points, level = evaluation.points, record.level
     rows = write_points([*points, *evaluation.over_time])
-    claims = find_claims(correct(points, evaluation.verdicts, level), evaluation.verdicts)
+    verdicts = evaluation.verdicts
+    claims = find_claims(correct(points, verdicts, level), verdicts, level)
     summary: dict[str, Any] = write_plain(
         {
             "schema_version": SUMMARY_VERSION,

@@ -88,20 +88,28 @@ def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
 
 
 def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> str:
-    """At which trainings something leaks, and at which nothing is shown to."""
+    """At which trainings something leaks, at which that is unknown, and at which nothing is shown.
+
+    Unknown is what leaves open even the largest leak there can be.
+    """
     if not mean:
         return f"Unknown: {NO_FIGURE}."
-    leaking = dict.fromkeys(c.training for c in mean if c.is_leak)
-    rest = dict.fromkeys(c.training for c in mean if c.training not in leaking)
-    if leaking:
-        several = len({c.algorithm for c in mean}) > 1
-        none = f" No significant leak {_at(rest, several)}." if rest else ""
-        return f"Yes, {_at(leaking, several)}.{none}"
     if all(c.low is None for c in mean):
         return f"Unknown: {ONE_SEED}."
-    tests = max(c.tried for c in mean)
-    said = f"significant leak ({format_count(tests, 'test')}, corrected)."
-    return f"Yes: {name_most(exposed)}. On average no {said}" if exposed else f"No {said}"
+    leaking = dict.fromkeys(c.training for c in mean if c.is_leak)
+    unknown = dict.fromkeys(c.training for c in mean if c.is_open and c.training not in leaking)
+    rest = dict.fromkeys(c.training for c in mean if c.training not in {**leaking, **unknown})
+    several = len({c.algorithm for c in mean}) > 1
+    people = [] if leaking else exposed
+    tests = f"({format_count(max(c.tried for c in mean), 'test')}, corrected)"
+    said = {
+        f"Yes, {_at(leaking, several)}": leaking,
+        f"Yes: {name_most(people)}" if people else "": people,
+        f"Unknown {_at(unknown, several)}: too few seeds": unknown,
+        f"{'On average no' if people else 'No'} significant leak "
+        f"{_at(rest, several) if leaking or unknown else tests}": rest,
+    }
+    return f"{'. '.join(text for text, of in said.items() if of)}."
 
 
 def name_most(exposed: Iterable[LeakageClaim]) -> str:

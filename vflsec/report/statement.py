@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
-from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
@@ -150,13 +149,7 @@ def _infers(claims: Sequence[LeakageClaim], points: Mapping[Identity, Point]) ->
     known = [c for c in claims if c.significance is not Significance.NO_INTERVAL]
     if not known:
         return _UNKNOWN
-    return _TOO_FEW if all(map(_excludes_nothing, known)) else _NOT_SHOWN
-
-
-def _excludes_nothing(c: LeakageClaim) -> bool:
-    """Whether even the largest leak there can be is within an interval."""
-    of = "" if c.quantity is Quantity.EXPOSED else c.metric
-    return c.most is not None and c.most >= find_reach("advantage", of)[1]
+    return _TOO_FEW if all(c.is_open for c in known) else _NOT_SHOWN
 
 
 def _count(quantity: Quantity, p: Point) -> str:

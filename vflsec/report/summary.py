@@ -103,7 +103,7 @@ class Summary(Recorded):
     @cached_property
     def claims(self) -> tuple[LeakageClaim, ...]:
         """What each attacker learns of each target under each training."""
-        return tuple(find_claims(self.points, self.gates))
+        return tuple(find_claims(self.points, self.gates, self.confidence))
 
 
 def read_summary(summary: Mapping[str, object]) -> Summary:

@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from vflsec.audit.exposed import EXPOSED
-from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
+from vflsec.audit.leakage_claims import USUAL, LeakageClaim, Quantity, format_secret
 from vflsec.errors import join_some
-from vflsec.report.coverage import USUAL
 from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
 from vflsec.report.verdicts import (
