@@ -160,6 +160,32 @@ def test_alive_corrects_for_many_looks() -> None:
     assert not told(shown(looks))["direction"].validated
 
 
+def test_a_place_says_how_many_seeds_would_show_that_an_attack_works() -> None:
+    """Corrected for the places beside it: as many show it, and one fewer does not."""
+    noise = (-0.06, 0.0, 0.06)
+
+    def first(n: int, beside: int) -> Validation:
+        spread = [float(x) for x in np.resize(noise, n) * np.std(noise, ddof=1)
+                  / np.std(np.resize(noise, n), ddof=1)]  # fmt: skip
+        idle = [r for i in range(beside) for r in rows(0.0, [0.0] * n, attack=f"a{i}")]
+        shift = 0.05 - float(np.mean(spread))
+        found = shown([*rows(shift, spread), *idle])
+        return next(v for p, v in found.items() if p.attack == "direction")
+
+    counts = []
+    for beside in (0, 7):
+        open_ = first(3, beside)
+        assert not open_.validated
+        assert open_.more_seeds is not None
+        counts.append(open_.more_seeds)
+        assert first(3 + open_.more_seeds, beside).validated
+        assert not first(2 + open_.more_seeds, beside).validated
+    assert counts[0] < counts[1]
+    assert told(shown(rows(0.3)))["direction"].more_seeds is None
+    assert told(shown(rows(-0.1)))["direction"].more_seeds is None
+    assert told(shown(rows(0.0), *rows(0.01, noise, dataset="p")))["direction"].more_seeds is None
+
+
 def test_no_attack_is_shown_to_work_by_luck_at_one_of_many_places() -> None:
     """At the level for one place of eight at chance each is by luck in 5 %, one of them in 34 %.
 

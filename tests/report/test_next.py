@@ -176,6 +176,26 @@ def test_beside_a_baseline_that_leaves_little_nothing_is_open() -> None:
     assert next(c.is_open for c in make_summary([full], []).claims) is False
 
 
+@pytest.mark.parametrize(("more", "kinds"), [
+    ((4, 7), [StepKind.VALIDATE_BY_SEEDS]), ((None, 21), [StepKind.NOT_VALIDATED]),
+    ((4, None), [StepKind.NOT_VALIDATED, StepKind.VALIDATE_BY_SEEDS]),
+])  # fmt: skip
+def test_seeds_are_advised_where_they_would_validate(more: Any, kinds: list[StepKind]) -> None:
+    """More labelled rows were to be granted where a few seeds were missing."""
+    points = [make_point(NONE, name, "label", 0.01) for name in ("norm", "cluster")]
+    found = make_summary(points, [LIMIT], validated=False)
+    of = {p.attack: (p.place, n) for p, n in zip(points, more, strict=True)}
+    shown = {k: replace(a, place=of[k][0], more_seeds=of[k][1]) for k, a in found.alive.items()}
+    found = replace(found, alive=shown)
+    steps = [s for s in advice.next_steps(found) if s.kind in kinds]
+    assert sorted(s.kind for s in steps) == kinds
+    for s in steps:
+        if s.kind is StepKind.VALIDATE_BY_SEEDS:
+            words = shlex.split(s.command)
+            assert int(words[words.index("--seeds") + 1]) == 5 + max(x for x in more if x)
+            assert "cluster" in s.text or more[1] is None
+
+
 def test_a_leak_that_an_auc_cannot_reach_is_not_detectable() -> None:
     """0.55 was given as the smallest detectable leak; no AUC is more than 0.5 above chance."""
     found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from vflsec.audit.attack_names import list_granted
-from vflsec.audit.controls import Leakage
+from vflsec.audit.controls import LEAST, Leakage
 from vflsec.audit.gate import Reason, WordedCode
 from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import show
@@ -47,12 +47,15 @@ class Validation:
         text: the evidence, for people; ``evidence`` there.
         code: where the evidence comes from.
         place: where it is judged.
+        more_seeds: of one that is not, how many more seeds would show it on the undefended run, if
+            they spread as these do; None where it gains nothing there, or too many would be.
     """
 
     validated: bool = field(default=False, metadata={"key": "alive"})
     text: str = field(default="", metadata={"key": "evidence"})
     code: Evidence = Evidence.UNDEFENDED
     place: Place = field(default_factory=Place)
+    more_seeds: int | None = None
 
     def as_reason(self) -> Reason:
         """The evidence as why a gate does not pass."""
@@ -124,13 +127,16 @@ def find_validated(
 def _judge_places(seen: Mapping[Place, list[_Looks]], level: float) -> dict[Place, Validation]:
     """What is shown at the places of one system, at a level over all of them (Holm)."""
     out: dict[Place, Validation] = {}
-    left, many = list(seen), len(seen) + 1
+    left, many, alpha = list(seen), len(seen) + 1, level
     while left and len(left) < many:  # what is shown to work is no more in the way of others
         many, alpha = len(left), level / len(left)
         for place in left:
             best = max((x.judge(alpha) for x in seen[place]), key=lambda pair: pair[0])
             out[place] = replace(best[1], place=place)
         left = [place for place in left if not out[place].validated]
+    for place in left:
+        ways = [x.count_seeds(alpha) for x in seen[place] if x.source is Evidence.UNDEFENDED]
+        out[place] = replace(out[place], more_seeds=next(iter(ways), None))
     return out
 
 
@@ -183,6 +189,13 @@ class _Looks:
         bound = show(low, 0.0, "+.3f")
         text = f"advantage {mean:+.3f} {self.source.words}, lower bound {bound}"
         return low, Validation(low > 0, text, self.source)
+
+    def count_seeds(self, alpha: float) -> int | None:
+        """Seeds to add until :meth:`judge` would show it; None if too many would be."""
+        tail = alpha / len(self.found)
+        gains = (x for x in self.found if x.least.mean >= LEAST)
+        ways = [n for x in gains if (n := x.seeds_until(0.0, tail, tail)) is not None]
+        return min(ways, default=None)
 
 
 def _measured(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from vflsec.audit.controls import is_leak
@@ -13,7 +13,7 @@ from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Verdict
 from vflsec.audit.leakage_claims import Quantity, format_secret, rank
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
-from vflsec.audit.validated import Evidence
+from vflsec.audit.validated import Evidence, Validation
 from vflsec.errors import join_some
 from vflsec.report.coverage import find_uncovered
 from vflsec.report.first_screen import format_price
@@ -24,6 +24,7 @@ from vflsec.report.steps import (
     advise_defenses,
     advise_open,
     advise_validation,
+    can_seeds_validate,
     find_missed,
     find_step,
     name_gates,
@@ -143,9 +144,27 @@ def _not_validated(of: Asked, summary: Summary) -> list[Step]:
     if summary.is_of_traces and any(v.detail == Evidence.NEVER_UNDEFENDED for v in of):
         text = "Add as many traces without a defense (run={'defense': 'none'}) to the audit."
         return [Step(StepKind.NOT_VALIDATED, text)]
-    named = {k: a.place.attack for k, a in sorted(summary.alive.items()) if a.place in places}
+    named = {k: a for k, a in sorted(summary.alive.items()) if a.place in places}
+    by_seeds = {k: a for k, a in named.items() if can_seeds_validate(a)}
+    steps = [_validate_by_seeds(by_seeds, of, summary)] if by_seeds else []
+    rest = {k: a.place.attack for k, a in named.items() if k not in by_seeds}
+    if named and not rest:
+        return steps
     do = _RECORD_MORE if summary.is_of_traces else GRANT_MORE
-    return [advise_validation(named or {v.attack: v.attack for v in of}, do)]
+    return [*steps, advise_validation(rest or {v.attack: v.attack for v in of}, do)]
+
+
+def _validate_by_seeds(by_seeds: Mapping[str, Validation], of: Asked, summary: Summary) -> Step:
+    """How to have attacks shown to work whose gain on the undefended run is near to significant."""
+    more = max(a.more_seeds or 0 for a in by_seeds.values())
+    do = "Add records of as many further runs" if summary.is_of_traces else "Add them"
+    text = (
+        f"Not validated, so no gate on it passes: {clean(', '.join(by_seeds))}. About {more} more "
+        f"seeds would show that it works. {do}. Fewer attacks, chosen beforehand, take fewer seeds."
+    )
+    seeds = str(max(v.n for v in of) + more)
+    again = format_command(summary, "audit", "--seeds", seeds)
+    return Step(StepKind.VALIDATE_BY_SEEDS, text, again)
 
 
 def _more_seeds(of: Asked, summary: Summary) -> list[Step]:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from vflsec.audit.gate import FAIL, Rule, Verdict, Warn
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.record import Acting
+from vflsec.audit.validated import Validation
 from vflsec.errors import join_some
 from vflsec.report.sanitize import clean
 from vflsec.report.tree import Step, StepKind
 
 SHOW_GATE = "vflsec show gate"
 GRANT_MORE = "Check settings, grant more (known_rows, aux_rows)"
+MOST_SEEDS = 20
+"""More seeds are not advised to validate an attack: a setting is more likely at fault."""
 _MOST_NAMED = 6
 _UNFOUND = {Warn.INSENSITIVE, Warn.QUESTION_UNDERPOWERED}
 """Warnings of a PASS that more seeds or rows would mend."""
@@ -55,6 +58,11 @@ def advise_validation(attacks: Mapping[str, str], do: str = GRANT_MORE) -> Step:
     named = clean(", ".join(attacks))
     text = f"Not validated, so no gate on it passes: {named}. {do}, or leave it out."
     return Step(StepKind.NOT_VALIDATED, text, show_attack(next(iter(attacks.values()))))
+
+
+def can_seeds_validate(of: Validation) -> bool:
+    """Whether a few more seeds would show that an attack works, if they spread as these do."""
+    return not of.validated and of.more_seeds is not None and of.more_seeds <= MOST_SEEDS
 
 
 def show_attack(label: str) -> str:

@@ -99,6 +99,7 @@ class StepKind(StrEnum):
     GATE_FAILS = "gate_fails"
     ROSE = "rose"
     NOT_VALIDATED = "not_validated"
+    VALIDATE_BY_SEEDS = "validate_by_seeds"
     FAILED_RUNS = "failed_runs"
     REVERSED_RANKING = "reversed_ranking"
     NO_ROOM = "no_room"
