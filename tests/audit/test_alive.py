@@ -160,6 +160,15 @@ def test_alive_corrects_for_many_looks() -> None:
     assert not told(shown(looks))["direction"].validated
 
 
+@pytest.mark.parametrize(("p", "yes"), [(0.024, True), (0.026, False)])
+def test_a_look_at_a_positive_control_takes_half_of_the_error(p: float, yes: bool) -> None:
+    """It took three quarters: a place that was shown at 0.024 of 0.05 was not."""
+    noise = np.array([-0.02, 0.0, 0.02, 0.01, -0.01])
+    shift = float(stats.t.isf(p, 4)) * noise.std(ddof=1) / np.sqrt(5)
+    idle = rows(0.0, noise, dataset="planted")
+    assert next(iter(shown(rows(shift, noise), *idle).values())).validated is yes
+
+
 def test_a_place_says_how_many_seeds_would_show_that_an_attack_works() -> None:
     """Corrected for the places beside it: as many show it, and one fewer does not."""
     noise = (-0.06, 0.0, 0.06)

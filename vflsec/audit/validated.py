@@ -100,8 +100,6 @@ def find_validated(
         a validation for each place; none where the attack could not be made, for there nothing is
         silent.
     """
-    if control is not None:
-        confidence = 1 - (1 - confidence) / 2
     given, kinds = grants or {}, classes or {}
 
     def role(place: Place) -> tuple[Any, ...]:
