@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import vflsec
+from vflsec.audit.gate import MIN_SEEDS
+from vflsec.audit.validated import find_least_gain
 from vflsec.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +21,16 @@ def block_with(words: str) -> str:
     """The first Python of the page that has these words."""
     text = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     return next(b for b in re.findall(r"```python\n(.*?)```", text, re.S) if words in b)
+
+
+def test_how_many_traces_it_takes_is_what_the_function_says() -> None:
+    text = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
+    head, _, *rows = re.search(r"^\| attacks \|.*?\n\n", text, re.M | re.S)[0].splitlines()[:6]
+    traces = [int(n) for n in re.findall(r"(\d+) traces", head)]
+    for row in rows:
+        attacks, *gains = [float(x) for x in row.strip("| ").split("|")]
+        assert gains == [round(find_least_gain(int(attacks), n), 1) for n in traces]
+    assert (len(rows), traces[0]) == (4, MIN_SEEDS)
 
 
 @pytest.mark.slow

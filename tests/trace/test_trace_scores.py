@@ -203,6 +203,21 @@ def test_labels_come_in_many_types(tmp_path: Path) -> None:
     assert read_truth(tmp_path / "gaps").labels.rows.tolist() == [0, 2]
 
 
+def test_the_guesses_of_some_attacks_are_scored_alone(tmp_path: Path) -> None:
+    traces = [record(tmp_path / f"t{s}", s) for s in range(2)]
+    made = infer(traces, tmp_path / "g", attacks=("direction", "norm"), limits=TRUSTED)
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    truth = [tmp_path / "y"]
+    both = score(made, truth, tmp_path / "both")
+    one = score(made, truth, tmp_path / "one", attacks=["direction"])
+    names = [set(a.results.query("role == 'audit'").attack) - {""} for a in (both, one)]
+    assert names == [{"direction", "norm"}, {"direction"}]
+    assert len(one.summary["notes"]) == len(both.summary["notes"]) + 1
+    with pytest.raises(ConfigError):
+        score(made, truth, tmp_path / "none", attacks=["similarity"])
+    assert not (tmp_path / "none").exists()
+
+
 def test_a_truth_without_what_was_granted_is_said(guesses: Path, tmp_path: Path) -> None:
     write_truth(tmp_path / "y", np.arange(20, N), Y[20:])
     result = score(guesses, [tmp_path / "y"], tmp_path / "o")

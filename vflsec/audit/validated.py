@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from vflsec.audit.attack_names import list_granted
-from vflsec.audit.controls import LEAST, Leakage
+from vflsec.audit.controls import LEAST, Against, Leakage
 from vflsec.audit.gate import Reason, WordedCode
 from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import show
@@ -115,11 +115,31 @@ def find_validated(
         mine = role(place)
         of = (shown.get(place), planted.get(mine) or planted.get((*mine[:-1], None)))
         seen[place] = [looks for looks in of if looks is not None]
-    level = (1 - confidence) / (1 if control is None else 2)
+    level = _find_level(confidence, control is not None)
     out = {place: replace(_NEVER, place=place) for place in seen}
     for places in group_by(seen, lambda at: (at.dataset, at.algorithm)).values():
         out |= _judge_places({place: seen[place] for place in places if seen[place]}, level)
     return out
+
+
+def find_least_gain(places: int, seeds: int, confidence: float = 0.95) -> float:
+    """The least gain that is shown at one of so many places with a chance of 0.8 while none of the
+    others is, beside a positive control; in units of its standard deviation over seeds.
+
+    Args:
+        places: attacks by one adversary in one system, say.
+        seeds: trainings, or recorded runs; two or more.
+        confidence: as for :func:`find_validated`.
+    """
+    unit = Leakage((Against("", None, 0.0, 1.0, seeds),), "")
+    found = unit.detectable(_find_level(confidence, True) / places)
+    assert found is not None
+    return found
+
+
+def _find_level(confidence: float, beside: bool) -> float:
+    """The error of each look at a place: half of it where a positive control is `beside`."""
+    return (1 - confidence) / (2 if beside else 1)
 
 
 def _judge_places(seen: Mapping[Place, list[_Looks]], level: float) -> dict[Place, Validation]:

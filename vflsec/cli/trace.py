@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +35,7 @@ NonfiniteOption = Annotated[
     bool, typer.Option("--allow-nonfinite", help="Leave out rows that are not finite.")
 ]
 OutOption = Annotated[Path, typer.Option(help="A new folder.", parser=folder_name)]
+AttackOption = Annotated[list[str] | None, typer.Option(help="Only this attack.")]
 MaxOption = Annotated[float | None, typer.Option("--max", help=find_meaning("Gate", "max"))]
 MetricOption = Annotated[str, typer.Option(help=find_meaning("Gate", "metric"))]
 DefenseOption = Annotated[str, typer.Option(help=find_meaning("Gate", "defense"))]
@@ -225,7 +227,7 @@ def validate(
 def audit(
     folders: TracesArg,
     out: OutOption = Path("out/trace"),
-    attack: Annotated[list[str] | None, typer.Option(help="Only this attack.")] = None,
+    attack: AttackOption = None,
     known_rows: Annotated[
         int | None, typer.Option(min=0, help="Most labelled rows to use.")
     ] = None,
@@ -291,6 +293,7 @@ def score(
     guesses: Annotated[Path, typer.Argument(help="Guesses of `vflsec trace audit`.")],
     truth: Annotated[list[Path], typer.Option(help="The truth; one, or for each trace.")],
     out: OutOption = Path("out/trace"),
+    attack: AttackOption = None,
     max_: MaxOption = None,
     metric: MetricOption = "advantage",
     defense: DefenseOption = "*",
@@ -305,7 +308,8 @@ def score(
     Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
     """
     claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
-    _score(guesses, truth, out, _gates(gates, metric, max_, defense), confidence, claim, tau)
+    asked = _gates(gates, metric, max_, defense)
+    _score(guesses, truth, out, asked, confidence, claim, tau, attack or ())
 
 
 def _limits(allow_nonfinite: bool) -> Limits:
@@ -351,13 +355,14 @@ def _told(guesses: Path) -> bool:
 
 def _score(
     guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Plain]], confidence: float,
-    claim: tuple[float, float] | None, tau: float,
+    claim: tuple[float, float] | None, tau: float, attacks: Sequence[str] = (),
 ) -> None:  # fmt: skip
     from vflsec.engine.trace_attacks import score as scored
 
     result = scored(
-        guesses, truths, out, gates=gates, confidence=confidence, claimed=claim, tau=tau
-    )
+        guesses, truths, out, attacks=attacks, gates=gates, confidence=confidence, claimed=claim,
+        tau=tau,
+    )  # fmt: skip
     end = print_audit(result, notes=result.summary["notes"])
     if not any(p["attack"] and p["status"] == "ok" for p in result.summary["points"]):
         say(f"{_NO_GUESS}: nothing was audited.", err=True)

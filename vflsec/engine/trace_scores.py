@@ -56,6 +56,7 @@ def score(
     truths: Sequence[str | Path],
     out: str | Path,
     *,
+    attacks: Sequence[str] = (),
     gates: Sequence[Mapping[str, Any]] = (),
     confidence: float = 0.95,
     claimed: tuple[float, float] | None = None,
@@ -69,6 +70,8 @@ def score(
         truths: of each trace, in the order in which they were given there; one for all if they
             share their rows.
         out: results directory.
+        attacks: only the guesses of these; all if empty. Fewer take fewer traces to be validated
+            (:func:`vflsec.audit.validated.find_least_gain`): choose before any score is seen.
         gates: sections as in a scenario.
         confidence: of intervals.
         claimed: (epsilon, delta) of the labels that is claimed; None takes what the traces say.
@@ -81,7 +84,7 @@ def score(
         ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
     """
     only_ours(Path(out))
-    frozen = thaw(guesses, limits)
+    frozen = _choose(thaw(guesses, limits), attacks)
     if len(truths) not in (1, len(frozen.sources)):
         raise ConfigError.must("--truth", f"be one or {len(frozen.sources)}", len(truths))
     check.non_negative("tau", tau)
@@ -110,6 +113,25 @@ def score(
         for s in [*audited, *controls]:
             store.commit(s.result, list({p.spec.key: p.spec for p in s.asked}.values()))
         return judge(store)
+
+
+def _choose(frozen: Frozen, attacks: Sequence[str]) -> Frozen:
+    """The guesses of these attacks, with a note on what was left out; of all if none is named."""
+    if not attacks:
+        return frozen
+    there = dict.fromkeys(a.of.spec.name for of in frozen.answers for a in of)
+    names = {check.one_of("--attack", name, there) for name in attacks}
+
+    def kept(of: Sequence[Answer]) -> list[Answer]:
+        return [a for a in of if a.of.spec.name in names]
+
+    planted = {i: replace(p, answers=kept(p.answers)) for i, p in frozen.planted.items()}
+    left = [name for name in there if name not in names]
+    notes = [f"not scored (--attack): {', '.join(left)}."] if left else []
+    return replace(
+        frozen, answers=[kept(of) for of in frozen.answers], planted=planted,
+        notes=[*frozen.notes, *notes],
+    )  # fmt: skip
 
 
 class _Scored(NamedTuple):
