@@ -22,7 +22,8 @@ GATE_RULE = (
 )
 """How gates judge."""
 BOUNDS = (
-    "[a, b]: {level:g} % interval over seeds, two-sided; gates use one-sided {level:g} % bounds. "
+    "[a, b]: two-sided {level:g} % interval over seeds; that of an advantage is corrected for all "
+    "tests of the same attacker and target. Gates use one-sided {level:g} % bounds. "
     f"{GATE_RULE}"
 )
 """What every pair of bounds means, said once in each report."""
