@@ -162,6 +162,22 @@ def test_attack_says_why_it_cannot(
     assert why in capsys.readouterr().err
 
 
+def test_an_attack_that_fails_on_every_training_is_refused(
+    kept: Path, no_training: None, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Its errors counted as measures: they were printed, and the exit code was 0."""
+
+    def broken(*_: Any) -> None:
+        raise ValueError("no way")
+
+    monkeypatch.setattr(registry.attacks.get("norm"), "infer", broken)
+    before = files(kept)
+    assert main(["attack", str(kept), "norm"]) == 2
+    assert "no way" in capsys.readouterr().err
+    assert files(kept) == before
+
+
 def test_what_is_not_kept_is_trained_and_said(kept: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(kept, tmp_path / "out"))
     heard = Notes()

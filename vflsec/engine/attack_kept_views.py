@@ -19,7 +19,7 @@ from vflsec.errors import ConfigError, TraceError
 from vflsec.plan.values import Work
 from vflsec.plugins.loading import allow_imports
 from vflsec.runtime.progress_protocol import NOTE
-from vflsec.specs import CellResult
+from vflsec.specs import DECLINED, CellResult
 from vflsec.storage.store import Store
 from vflsec.storage.view_folder import KeptViews
 
@@ -77,8 +77,7 @@ def attempt(
     ]  # fmt: skip
     attack = partial(attack_views, folder=folder, tasks=Tasks(backend, plan.base), device=device)
     said = _attack_all(works, attack, results, progress)
-    if not any(m.attack for r in results.values() for m in r.measures):
-        raise _refuse(name, folder, said)
+    _refuse_unmade(name, folder, results.values(), said)
     if said:
         progress(f"Not on every training: {'; '.join(said)}.", NOTE)
     every = [r for r in results.values() if any(m.attack for m in r.measures)]
@@ -108,10 +107,22 @@ def _attack_all(
     return why_not
 
 
-def _refuse(name: str, folder: Path, why: Iterable[str]) -> ConfigError:
+def _refuse_unmade(
+    name: str, folder: Path, results: Iterable[CellResult], said: Iterable[str]
+) -> None:
+    """Refuse an attack that was made on no training: `said` why, or by its errors."""
+    tried = [m for r in results for m in r.measures if m.attack]
+    if not any(m.status in ("ok", DECLINED) for m in tried):
+        failed = dict.fromkeys(m.reason.rstrip(".") for m in tried)
+        raise _refuse(name, folder, failed or said, "" if failed else _AUDIT_AGAIN)
+
+
+_AUDIT_AGAIN = "Add it to the scenario and audit again."
+
+
+def _refuse(name: str, folder: Path, why: Iterable[str], cure: str = _AUDIT_AGAIN) -> ConfigError:
     said = "; ".join(why) or "nothing is there to attack"
-    text = f"{name}: cannot be tried on {folder}: {said}."
-    return ConfigError(f"{text} Add it to the scenario and audit again.")
+    return ConfigError(f"{name}: cannot be tried on {folder}: {said}. {cure}".rstrip())
 
 
 def _load_with_attack(before: AuditRecord, folder: Path, name: str, set: Sequence[str]) -> Scenario:
