@@ -390,6 +390,20 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     ]
 
 
+def test_a_defense_of_the_scenario_is_not_to_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaks = {"norm": 0.3, "model_completion": 0.2}
+    monkeypatch.setattr(engine, "default_backend", Planted(leaks, leaks).backend)
+    path, named = tmp_path / "case.toml", []
+    for i, more in enumerate(("", '[[defense]]\nname = "discrete"\nstrength = 1\n')):
+        path.write_text(SCENARIO + more)
+        found = tune(path, "iso", between=(1, 8), rounds=0, out=tmp_path / f"out{i}")
+        (other,) = (s for s in found.next if s.kind is StepKind.OTHER_DEFENSES)
+        named.append("discrete" in other.options)
+    assert named == [True, False]
+
+
 def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

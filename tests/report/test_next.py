@@ -277,6 +277,20 @@ def test_no_search_is_advised_of_what_acts_on_other_messages(swept: str, kind: S
     assert words[words.index("--defense") + 1] == other
 
 
+def test_a_defense_that_is_there_is_not_to_be_added() -> None:
+    """Of a stack, and of those without a strength, the names were advised again."""
+    acting = {"gradient": Acting(("iso", "noise", "discrete"), ("clip", "sign"))}
+    at = replace(NONE, defense="clip + discrete(strength=1) + iso", strength=5.0)
+    found = make_summary([make_point(at, "norm", "label", 0.3)], [LIMIT], acting=acting)
+    step = advice.next_steps(found)[0]
+    assert step.kind is StepKind.OTHER_DEFENSES
+    named = [name for name in ("iso", "noise", "discrete") if name in step.text]
+    assert named == ["noise"]
+    less = replace(found, acting={"gradient": Acting(("iso",), ("clip", "sign"))})
+    step = advice.next_steps(less)[0]
+    assert (step.kind, step.command) == (StepKind.FIXED_DEFENSES, "vflsec show sign")
+
+
 def test_only_an_attack_that_could_run_is_named(tmp_path: Path) -> None:
     """One of each family that reads what was sent, unless the plan knows that it cannot run."""
     found = audited(tmp_path, Planted(SEALED, SEALED), gate(max=0.2)).summary

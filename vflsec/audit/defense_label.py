@@ -48,6 +48,11 @@ def list_unfixed(label: str) -> tuple[str, ...]:
     return tuple(one.partition("(")[0] for one in _members(label) if not _FIXED.search(one))
 
 
+def split_names(label: str) -> tuple[str, ...]:
+    """The registered names in the label of a stack."""
+    return tuple(one.partition("(")[0] for one in _members(label))
+
+
 def list_names(label: str) -> str:
     """The registered names in the label of a stack: ``mid + iso``."""
-    return " + ".join(one.partition("(")[0] for one in _members(label))
+    return " + ".join(split_names(label))

@@ -325,8 +325,8 @@ class _Search:
         """What else acts on the messages that an attack reads, and the planner takes."""
         sections = self.loaded.root.algorithm
         systems = [registry.algorithms.create(a.name, flat_params(a)) for a in sections]
-        kinds, tried = sorted(self.reads.get(attack, ())), (str(self.section["name"]),)
-        return advise_defenses([attack], kinds, list_acting(systems), tried, self.accepts)
+        kinds, there = sorted(self.reads.get(attack, ())), (str(self.section["name"]), *self.others)
+        return advise_defenses([attack], kinds, list_acting(systems), there, self.accepts)
 
     def accepts(self, defense: str) -> bool:
         """Whether the planner takes another defense in the place of the one that is searched."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from vflsec.audit.controls import is_leak
+from vflsec.audit.defense_label import split_names
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Verdict
@@ -348,7 +349,8 @@ def _seek(
         words = ["--defense", name, "--high", show_exact(max(10 * tried[name], 100.0)), *asked]
         text = f"{text} Look for one, or share less:"
         return Step(StepKind.STRONGER, text, format_command(summary, "tune", *words))
-    found = advise_defenses(attacks, kinds, summary.acting, tried)
+    there = dict.fromkeys(n for p in summary.points for n in split_names(p.defense))
+    found = advise_defenses(attacks, kinds, summary.acting, {**tried, **there})
     if summary.is_of_traces:
         known = [s.text for s in found if s.kind is not StepKind.NO_OTHER_DEFENSE]
         do = "Share less, or record with a defense (run={'defense': NAME, 'strength': S, ...})."

@@ -88,7 +88,7 @@ def advise_defenses(
         attacks: their labels.
         kinds: of the messages, in order; empty if they are not known.
         acting: the defenses that act on a kind of message.
-        tried: defenses that are not named again.
+        tried: defenses that were tried or are in the system, and are not named again.
         accepts: whether a defense can be put into the system.
     """
     missed, here = find_missed(tried, kinds, acting), [acting.get(k, Acting()) for k in kinds]
