@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from vflsec import testing
 from vflsec.cli.templates import component_text
+from vflsec.errors import PolicyError
 from vflsec.plugins import registry
 from vflsec.testing import Check
 from vflsec.testing.filled import PLACEHOLDERS, assert_filled
@@ -50,6 +52,24 @@ def test_a_defense_that_does_nothing_does_not_pass(
     trains = next(c for c in testing.defense_checks() if c.__name__ == "defense_trains")
     with pytest.raises(AssertionError, match="sign_only: strength 1 is the undefended run"):
         trains("sign_only")
+
+
+def test_a_defense_of_another_shape_is_told_the_shapes(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole tensors were printed: pytest rewrites the assertions of a package with a plug-in."""
+    monkeypatch.setattr(
+        registry.defenses.get("sign_only"), "outgoing",
+        lambda self, message, own: message.tensor[..., :4],
+    )  # fmt: skip
+    for name in ("defense_keeps_the_form", "defense_is_the_identity_at_zero"):
+        check = next(c for c in testing.defense_checks() if c.__name__ == name)
+        with pytest.raises(PolicyError) as found:
+            check("sign_only")
+        assert re.findall(r"\(3, 16, [84]\)", str(found.value)) == ["(3, 16, 8)", "(3, 16, 4)"]
+        assert len(str(found.value)) < 200
+    for module in ("attacks", "defenses", "algorithms"):
+        assert "PYTEST_DONT_REWRITE" in import_module(f"vflsec.testing.{module}").__doc__
 
 
 @pytest.mark.parametrize(

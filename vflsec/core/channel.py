@@ -483,10 +483,15 @@ def _is_same_memory(before: _Passed, now: Tensor, given: Tensor) -> bool:
 
 def _call_outgoing(binding: Binding, message: Message) -> Tensor:
     changed = binding.call("outgoing", message)
-    return _check_same_form(binding.policy.name, message.tensor, changed)
+    return check_same_form(binding.policy.name, message.tensor, changed)
 
 
-def _check_same_form(name: str, before: Tensor, after: Any) -> Tensor:
+def check_same_form(name: str, before: Tensor, after: Any) -> Tensor:
+    """What a policy made of a message, if it has the same shape, dtype and device.
+
+    Raises:
+        PolicyError: it has not.
+    """
     if not isinstance(after, Tensor):
         raise PolicyError.must(name, "return a tensor", type(after).__name__)
     if (before.shape, before.dtype, before.device) != (after.shape, after.dtype, after.device):

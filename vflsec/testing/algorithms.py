@@ -1,4 +1,7 @@
-"""The checks of an algorithm."""
+"""The checks of an algorithm.
+
+PYTEST_DONT_REWRITE: messages say what is wrong; rewritten, pytest would add whole tensors.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,8 @@ def algorithm_learns(name: str) -> None:
     trained = train(algorithm, small_stack([0, 1], **{"signal": 4.0, **world}), [0, 1])
     rows = trained.fed.stack.rows("test")
     logits = predict(algorithm, trained.fed, rows)
-    assert logits.shape == (2, rows.shape[1], trained.fed.classes)
+    form, got = (2, rows.shape[1], trained.fed.classes), tuple(logits.shape)
+    assert got == form, f"{name}: logits have the shape {got} in place of {form}"
     truth = torch.stack([t.y for t in trained.fed.stack.tasks])
     right = (logits.argmax(2) == truth.gather(1, rows)).double().mean()
     chance = 1 / trained.fed.classes

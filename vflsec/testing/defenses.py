@@ -1,4 +1,7 @@
-"""The checks of a defense."""
+"""The checks of a defense.
+
+PYTEST_DONT_REWRITE: messages say what is wrong; rewritten, pytest would add whole tensors.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflsec.core.channel import Channel, Recorder
+from vflsec.core.channel import Channel, Recorder, check_same_form
 from vflsec.core.message import Message
 from vflsec.core.message_kinds import KINDS
 from vflsec.core.policy import Guarantee, Own, Policy
@@ -62,7 +65,7 @@ def _labels() -> Tensor:
 def _sent(policy: Policy, own: Own, message: Message) -> Tensor:
     labels = _labels()[: len(own.strength)]
     own.labels, own.context = labels, {"logits": torch.zeros(*labels.shape, 2)}
-    return policy.outgoing(message, own)
+    return check_same_form(policy.name, message.tensor, policy.outgoing(message, own))
 
 
 def defense_is_the_identity_at_zero(name: str) -> None:
@@ -94,9 +97,7 @@ def defense_keeps_the_form(name: str) -> None:
         own = _own(policy, policy.trial, SEEDS, dtype)
         for message in _messages(policy, dtype):
             out = _sent(policy, own, message)
-            assert out.shape == message.tensor.shape
-            assert out.dtype == dtype
-            assert bool(torch.isfinite(out).all()), f"{name}: not finite"
+            assert bool(torch.isfinite(out).all()), f"{name}: {message.kind} is not finite"
     assert torch.equal(state, torch.random.get_rng_state()), f"{name} draws from the global stream"
 
 
@@ -165,11 +166,15 @@ def defense_promises_carefully(name: str) -> None:
     facts = replace(facts, uses=Uses(counted=3))
     for strength in (0.0, 1.0):
         found = policy.guarantee(strength, facts)
-        assert isinstance(found, Guarantee)
-        assert (found.epsilon is None) == (found.accountant == "")
-        assert found.epsilon is None or (found.epsilon > 0 and strength > 0)
-        assert found.sentence()
-        assert found.epsilon is None or (found.what and found.neighbours and found.against)
+        at = f"{name}: guarantee at strength {strength:g}"
+        assert isinstance(found, Guarantee), f"{at} is a {type(found).__name__}"
+        epsilon = found.epsilon
+        counted = f"{at}: epsilon {epsilon} by the accountant {found.accountant!r}"
+        assert (epsilon is None) == (found.accountant == ""), counted
+        assert epsilon is None or (epsilon > 0 and strength > 0), counted
+        assert found.sentence(), f"{at} says nothing"
+        told = found.what and found.neighbours and found.against
+        assert epsilon is None or told, f"{at} lacks what, neighbours or against"
 
 
 @dataclass
