@@ -9,6 +9,10 @@ Three ways, all without importing torch before an audit runs:
 - the fixture ``vflsec`` in a test without the mark is a function ``vflsec(scenario, **options)``
   that runs an audit and returns it.
 
+``--vflsec-seeds``, ``--vflsec-until-decided`` and ``--vflsec-baseline`` are for every audit that
+does not say otherwise, as ``seeds``, ``until_decided`` and ``baseline`` of a mark or a call do.
+What fails names its report.
+
 An inconclusive gate fails, for it did not show what was asked, or with
 ``--vflsec-inconclusive=skip`` is skipped; a scenario without a gate fails. Under pytest-xdist one
 worker audits and the others read what it found (:func:`vflsec.engine.evaluate_store.audit_once`).
@@ -23,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from vflsec.audit.baseline import Baseline
     from vflsec.audit.gate import Verdict
     from vflsec.report.notebook import Audit
 
@@ -41,6 +46,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="What an inconclusive gate does to its test (default: fail).",
     )  # fmt: skip
     group.addoption(
+        "--vflsec-seeds", type=int, metavar="N", default=None,
+        help="Seeds, instead of the scenario's.",
+    )  # fmt: skip
+    group.addoption(
+        "--vflsec-until-decided", type=int, metavar="N", default=None,
+        help="Add seeds, up to N, until every gate is decided.",
+    )  # fmt: skip
+    group.addoption(
+        "--vflsec-baseline", metavar="FILE", default=None,
+        help="Also fail where the advantage rose above this file.",
+    )  # fmt: skip
+    group.addoption(
         "--vflsec-out", metavar="DIR", default=None,
         help="Folder for results (default: a temporary one).",
     )  # fmt: skip
@@ -50,8 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the mark known."""
     config.addinivalue_line(
         "markers",
-        "vflsec(scenario, **options): run this audit and fail the test unless every gate passes; "
-        "options are those of vflsec.run_audit",
+        "vflsec(scenario, *, baseline, until_decided, **options): run this audit and fail the test "
+        "unless every gate passes; further options are those of vflsec.run_audit",
     )
     config.stash[_AUDITS] = {}
 
@@ -86,13 +103,9 @@ class _Scenario(pytest.Collector):
 
         verdicts = _judged(audit)
         for verdict, name in zip(verdicts, format_titles(verdicts), strict=True):
-            item = _Gate.from_parent(self, name=name)
-            item.verdict = verdict
-            yield item
+            yield _Gate.of(self, name, verdict, audit)
         for verdict in _unjudged(audit):
-            item = _Gate.from_parent(self, name="the audit is complete and sets a gate")
-            item.verdict = verdict
-            yield item
+            yield _Gate.of(self, "the audit is complete and sets a gate", verdict, audit)
 
 
 def _judged(audit: Audit) -> Sequence[Verdict]:
@@ -121,55 +134,87 @@ class _Gate(pytest.Item):
     """One verdict."""
 
     verdict: Verdict
+    audit: Audit
+
+    @classmethod
+    def of(cls, parent: _Scenario, name: str, verdict: Verdict, audit: Audit) -> _Gate:
+        """The test of one verdict of an audit."""
+        made = cls.from_parent(parent, name=name)
+        made.verdict, made.audit = verdict, audit
+        return made
 
     def runtest(self) -> None:
-        _settle(self.config, [self.verdict])
+        _settle(self.config, [(self.verdict, self.audit)])
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.parent.name if self.parent else ''}: {self.name}"
 
 
-def _settle(config: pytest.Config, verdicts: Sequence[Verdict]) -> None:
-    """Fail or skip by verdicts; a failed gate outweighs an inconclusive one."""
+def _settle(config: pytest.Config, judged: Sequence[tuple[Verdict, Audit]]) -> None:
+    """Fail or skip by the verdicts of audits; a failed gate outweighs an inconclusive one."""
     from vflsec.report.sanitize import clean
     from vflsec.report.verdicts import format_point
 
-    where = [f" [{format_point(v)}]" if v.defense else "" for v in verdicts]
-    said = {
-        kind: [
-            clean(f"{kind}: {v.reason}{at}")
-            for v, at in zip(verdicts, where, strict=True)
-            if v.verdict == kind
-        ]
-        for kind in ("FAIL", "INCONCLUSIVE")
-    }
-    if said["FAIL"]:
-        pytest.fail("\n".join(said["FAIL"] + said["INCONCLUSIVE"]), pytrace=False)
-    if said["INCONCLUSIVE"]:
-        text = "\n".join(said["INCONCLUSIVE"])
-        if config.getoption("--vflsec-inconclusive") == "skip":
-            pytest.skip(text)
-        pytest.fail(text, pytrace=False)
+    open_ = {kind: [x for x in judged if x[0].verdict == kind] for kind in ("FAIL", "INCONCLUSIVE")}
+    every = [*open_["FAIL"], *open_["INCONCLUSIVE"]]
+    if not every:
+        return
+    where = [f" [{format_point(v)}]" if v.defense else "" for v, _ in every]
+    lines = [f"{v.verdict}: {v.reason}{at}" for (v, _), at in zip(every, where, strict=True)]
+    lines += dict.fromkeys(f"Report: {audit.folder / 'report.html'}" for _, audit in every)
+    text = "\n".join(map(clean, lines))
+    if not open_["FAIL"] and config.getoption("--vflsec-inconclusive") == "skip":
+        pytest.skip(text)
+    pytest.fail(text, pytrace=False)
+
+
+_USUAL = ("seeds", "until_decided", "baseline")
+"""Options of an audit that the command line sets where a mark or a call does not."""
 
 
 def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit:
     """The audit of a scenario, once for each scenario and options in a session."""
     audits = config.stash[_AUDITS]
-    key = repr((scenario, sorted(options.items())))
+    usual = {k: config.getoption(f"--vflsec-{k.replace('_', '-')}") for k in _USUAL}
+    given = {**{k: x for k, x in usual.items() if x is not None}, **options}
+    key = repr((scenario, sorted(given.items())))
     if key not in audits:
         from vflsec.engine.evaluate_store import audit_once
-        from vflsec.engine.run import run_audit
+        from vflsec.engine.read_results import read_any
         from vflsec.errors import VflsecError
 
-        given = dict(options)
         try:
             out = Path(given.pop("out", None) or _out(config, key))
+            file = given.pop("baseline", None)
+            before = None if file is None else read_any(Path(file))
             audits[key] = audit_once(
-                out, _session(config, key), lambda: run_audit(scenario, out, **given)
-            )
+                out, _session(config, key), lambda: _audit(scenario, out, before, **given),
+                before=before,
+            )  # fmt: skip
         except VflsecError as error:
             raise pytest.UsageError(f"vflsec: {error}") from None
     return audits[key]  # type: ignore[no-any-return]
+
+
+def _audit(
+    scenario: str, out: Path, before: Baseline | None, until_decided: int | None = None,
+    **options: Any,
+) -> Audit:  # fmt: skip
+    """An audit, whose reports also say what rose above a baseline."""
+    from vflsec.engine.read_results import read_audit
+    from vflsec.engine.run import run_audit
+    from vflsec.engine.until_decided import run_until_decided
+    from vflsec.report.exports import write_reports
+
+    if until_decided is None:
+        audit = run_audit(scenario, out, **options)
+    else:
+        audit = run_until_decided(scenario, out, most=until_decided, **options)
+    if before is None:
+        return audit
+    audit = read_audit(out, before=before)
+    write_reports(out, audit.summary)
+    return audit
 
 
 def _session(config: pytest.Config, key: str = "") -> str:
@@ -224,5 +269,5 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     result = yield
     audits = [_of_mark(item.config, mark) for mark in item.iter_markers("vflsec")]
     if audits:
-        _settle(item.config, [v for a in audits for v in [*_judged(a), *_unjudged(a)]])
+        _settle(item.config, [(v, a) for a in audits for v in [*_judged(a), *_unjudged(a)]])
     return result

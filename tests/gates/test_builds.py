@@ -84,6 +84,33 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_options_are_for_every_audit_that_does_not_say_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        '@pytest.mark.vflsec("case.toml", out="first")\n'
+        "def test_usual(vflsec): assert vflsec.results.seed.nunique() == 3\n"
+        '@pytest.mark.vflsec("case.toml", seeds=4)\n'
+        "def test_own(vflsec): assert vflsec.results.seed.nunique() == 4\n"
+        '@pytest.mark.vflsec("case.toml", until_decided=6)\n'
+        "def test_decided(vflsec): assert vflsec.exit_code == 0\n"
+    )
+    done = pytest_in(tmp_path, "-rA", "--vflsec-seeds", "3", "--vflsec-out", "kept")
+    assert done.returncode == 0, done.stdout
+    more = "figures = dict.fromkeys(('norm', 'model_completion'), 0.2)\n"
+    more += "run.default_backend = Planted(figures, figures, sd=0.01).backend\n"
+    (tmp_path / "conftest.py").write_text(FAKE + more)
+    options = ["--vflsec-baseline", "first", "--vflsec-out", "new", "-k", "advantage"]
+    risen = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=False)
+    assert risen.returncode == 1, risen.stdout
+    (report,) = (tmp_path / "new").rglob("report.html")
+    assert f"Report: {report.relative_to(tmp_path)}" in risen.stdout
+    assert "does not rise against the baseline" in report.read_text()
+    missing = pytest_in(tmp_path, "--vflsec", "case.toml", "--vflsec-baseline", "none.json")
+    assert missing.returncode == 4  # a usage error
+
+
+@pytest.mark.slow
 def test_every_mark_is_judged_and_each_names_one_scenario(tmp_path: Path) -> None:
     """A second mark, or a second name in one, was passed over: its FAIL was a test that passed."""
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1))
@@ -185,7 +212,9 @@ def test_two_scenarios_that_name_one_folder_are_two_audits(
         (tmp_path / f"{name}.toml").write_text(SCENARIO + gate(max=limit))
 
     def worker(scenario: str, **options: Any) -> int:
-        config: Any = SimpleNamespace(workerinput={"testrunuid": "one"}, stash=pytest.Stash())
+        config: Any = SimpleNamespace(
+            workerinput={"testrunuid": "one"}, stash=pytest.Stash(), getoption=lambda _: None
+        )  # fmt: skip
         config.stash[pytest_plugin._AUDITS] = {}
         options["out"] = str(tmp_path / "out")
         return pytest_plugin._run(config, str(tmp_path / scenario), options).exit_code

@@ -63,7 +63,7 @@ def judge(
     return Audit(store.folder, frame, summary, verdicts, code)
 
 
-def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:
+def audit_once(folder: Path, run: str, audit: Callable[[], Audit], **how: Any) -> Audit:
     """What `audit` returns; in a `run` in which it was made before, its results read back.
 
     Whoever audits holds the folder (:func:`vflsec.storage.results_folder.claim`), the others wait,
@@ -74,6 +74,7 @@ def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:
         run: names what the callers have in common, for example one call of pytest; empty if
             nothing: then every caller audits, one after the other.
         audit: makes the audit; an error of it is raised, and the next caller tries again.
+        how: results that are read back are judged, see :func:`judge`.
 
     Raises:
         ConfigError: `folder` cannot be written.
@@ -82,7 +83,7 @@ def audit_once(folder: Path, run: str, audit: Callable[[], Audit]) -> Audit:
     with claim(folder, patience=24 * 3600.0) as lock:
         if lock.was_done(run):
             with Store(folder, readonly=True) as store:
-                return judge(store, export=False)
+                return judge(store, export=False, **how)
         found = audit()
         lock.done(run)
         return found
