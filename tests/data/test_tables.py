@@ -50,6 +50,7 @@ def two(folder, **more):
 
 def test_two_files_join_on_ids(folder):
     source = two(folder)
+    assert source.name == "shop_bank"  # and not as the party that holds one of the tables
     assert source.active == "bank"
     assert list(source.parties) == ["bank", "shop"]
     assert list(source.ids) == ["1", "2", "3", "5", "9"]

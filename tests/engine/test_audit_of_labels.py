@@ -276,7 +276,7 @@ def test_what_has_classes_only_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     assert "holds classes, and there are several labels here" in text
     code, text = run(capsys, "trace", "record", path, "--out", tmp_path / "t")
     assert code == 2
-    assert "clinic: there are several labels; traces are recorded of one label" in text
+    assert "clinic_shop: there are several labels; traces are recorded of one label" in text
     path.write_text(
         path.read_text().replace('"norm"\n', '"norm"\n[[defense]]\nname = "label_dp"\n')
     )

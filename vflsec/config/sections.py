@@ -55,7 +55,8 @@ class Data(_Section):
     """
 
     name: str = ""
-    """A registered data set (`vflsec list datasets`); with own tables, the name in reports."""
+    """A registered data set (`vflsec list datasets`); with own tables the name in reports, which is
+    that of `file`, or the parties of `files` (`bank_shop`), if empty."""
     params: dict[str, Any] = {}
     """Parameters of a registered data set (`vflsec show NAME`)."""
     file: str = ""

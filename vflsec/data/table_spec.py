@@ -128,6 +128,11 @@ def read_files(section: Table, base: Path) -> Path | dict[str, Path]:
     return {p: base / _read_text(f"files.{p}", path) for p, path in files.items()}
 
 
+def name_tables(files: Mapping[str, str | Path] | str | Path) -> str:
+    """What tables without a name are called: their parties together, or the file of one for all."""
+    return "_".join(files) if isinstance(files, Mapping) else Path(files).name.split(".")[0]
+
+
 def read_table_spec(section: Table) -> TableSpec:
     """What a ``[data]`` section says of own tables.
 

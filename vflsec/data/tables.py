@@ -48,7 +48,7 @@ from vflsec.data.read_table import (
 from vflsec.data.repeated_rows import join_rows
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_facts import Noticed, UserTables
-from vflsec.data.table_spec import TableSpec
+from vflsec.data.table_spec import TableSpec, name_tables
 from vflsec.errors import data_error
 from vflsec.label import TaskName, make_named_label
 from vflsec.runtime.plain_values import Plain, Table
@@ -86,7 +86,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
         frames, active = separate_tables(files, spec)
     frames = _join_repeated(leave_empty(frames, spec.missing), spec)
     check_parties(list(frames), active, spec.columns)
-    name = spec.name or frames[active].path.name.split(".")[0]
+    name = spec.name or name_tables(files)
     if why := find_unshowable(name):
         raise data_error("data", "name", why, repr(name), 'Add name = "..." under [data].')
     used = assign_columns(frames, spec, active=active, single=single)

@@ -16,7 +16,7 @@ from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
 from vflsec.data.load import load_source
-from vflsec.data.table_spec import TABLE_KEYS
+from vflsec.data.table_spec import TABLE_KEYS, name_tables
 from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate, read_settings
@@ -189,8 +189,7 @@ class _Planner:
 
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
-        file = Path(data.file or next(iter(data.files.values()), ""))
-        section.setdefault("name", file.name.split(".")[0])
+        section.setdefault("name", name_tables(data.file or data.files))
         if data.shuffle_labels:
             self.notes.append(
                 f"{section['name']}: shuffle_labels: nothing can leak from permuted labels."
