@@ -27,10 +27,11 @@ from printed import (
 from rich.console import Console
 
 from vflsec.engine.evaluate_store import judge
-from vflsec.report.console import WIDTH
+from vflsec.report.console import WIDTH, print_blocks
 from vflsec.report.curve import CAP_MEANS, DCS_MEANS
 from vflsec.report.exports import load_summary
 from vflsec.report.sanitize import clean, escape_annotation, escape_markdown
+from vflsec.report.tree import Column, Kind, Table
 from vflsec.storage.results_folder import OUR_FILES
 from vflsec.storage.store import Store
 
@@ -246,6 +247,17 @@ def wordy(summary: dict[str, Any]) -> dict[str, Any]:
         for kind in ("auc", "balanced_accuracy")
     ]  # fmt: skip
     return summary | {"points": points}
+
+
+def test_the_title_of_a_group_is_on_one_line() -> None:
+    """It was folded into the first column: ``splitn``, ``n, no``, ``defens``, ``e``."""
+    columns = (Column("In", Kind.GROUP), Column("Name", Kind.NAME), Column("x", Kind.NUMBER))
+    rows = tuple((title, name, "1") for title in ("splitnn, iso 5", "fedbcd") for name in "ab")
+    out = io.StringIO()
+    print_blocks([Table("", columns, rows)], Console(file=out, width=60))
+    lines = [line.split() for line in out.getvalue().splitlines()]
+    pair = [["a", "1"], ["b", "1"]]
+    assert lines == [["Name", "x"], ["splitnn,", "iso", "5"], *pair, ["fedbcd"], *pair]
 
 
 def test_names_of_attacks_are_whole_on_a_terminal(summary: dict[str, Any]) -> None:

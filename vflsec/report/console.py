@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -116,23 +117,34 @@ def _print_table(block: tree.Table, console: Console) -> None:
     columns = [block.columns[i] for i in kept]
     rows = [[_cell_text(row[i]) for i in kept] for row in block.rows[:_MOST]]
     widths = _fit_columns(columns, rows, console.width)
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
+    titles = ["" if group is None else _cell_text(row[group]).plain for row in block.rows]
+    head = True
+    for title, of in itertools.groupby(zip(titles, rows, strict=False), lambda pair: pair[0]):
+        if title and head:
+            console.print(_lay_rows(columns, widths, [], head))
+        if title:  # on a line of its own: no column is as wide
+            console.print(Text(title, style="italic"))
+        console.print(_lay_rows(columns, widths, (cells for _, cells in of), head and not title))
+        head = False
+    more = len(block.rows) - _MOST
+    if more > 0:
+        console.print(f"and {more} more ({block.source} has all).")
+
+
+def _lay_rows(
+    columns: Sequence[tree.Column], widths: Sequence[int], rows: Iterable[Sequence[Text]],
+    head: bool,
+) -> Grid:  # fmt: skip
+    """Rows in columns of these widths, below their heads if `head`."""
+    grid = Grid(box=None, pad_edge=False, header_style="dim", show_header=head)
     for column, width in zip(columns, widths, strict=True):
         grid.add_column(
             Text(column.head), width=width, overflow="fold",
             justify="right" if column.kind is Kind.NUMBER else "left",
         )  # fmt: skip
-    above = ""
-    for cells, row in zip(rows, block.rows, strict=False):
-        title = "" if group is None else _cell_text(row[group]).plain
-        if title != above:
-            grid.add_row(Text(title, style="italic"))
-            above = title
+    for cells in rows:
         grid.add_row(*cells)
-    console.print(grid)
-    more = len(block.rows) - _MOST
-    if more > 0:
-        console.print(f"and {more} more ({block.source} has all).")
+    return grid
 
 
 def _cell_text(cell: tree.Cell | str) -> Text:

@@ -78,8 +78,8 @@ def _build_attacks(
         Column("Training", views=_FILES if several else frozenset()),
     )  # fmt: skip
     return Table(
-        f"Every attack and its baseline (mean over seeds, {100 * summary.confidence:g} % interval, "
-        "of advantages corrected; shaded: significant)",
+        f"Every attack and its baseline (means; {100 * summary.confidence:g} % intervals, of "
+        "advantages corrected; shaded: significant)",
         columns, tuple(_attack_row(p, summary.name_attack(p), phases, not one) for p in rows),
         f"Attacks on {name}", "results.csv", views=_PRINTED | _FILES,
     )  # fmt: skip
