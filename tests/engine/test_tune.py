@@ -20,6 +20,7 @@ from vflsec.audit.gate import TASK, Gate, Origin, Rule, Shortfall, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import Trial, pareto, trials
+from vflsec.audit.point import Place
 from vflsec.audit.validated import Validation
 from vflsec.cli.main import main
 from vflsec.cli.tune import _format_command, _print_deployment
@@ -288,9 +289,13 @@ def test_more_seeds_are_not_advised_where_a_gate_fails_or_seeds_do_not_decide() 
 
 
 def test_the_attack_to_look_up_is_that_of_the_place() -> None:
-    silent = {"on my data, norm (bank)": "tail_score(of=a b)"}
+    place = Place(attack="tail_score(of=a b)")
+    silent = {"on my data, norm (bank)": Validation(place=place)}
     (step,) = list_doubts(None, 0.05, silent, seeds=5, met=False)
     assert (step.kind, step.command) == (StepKind.NOT_VALIDATED, "vflsec show tail_score")
+    near = {"on my data, norm (bank)": Validation(place=place, more_seeds=3)}
+    (step,) = list_doubts(None, 0.05, near, seeds=5, met=False)
+    assert (step.kind, step.options) == (StepKind.VALIDATE_BY_SEEDS, ("--seeds", "8"))
 
 
 def test_lines_to_paste_are_toml(capsys: pytest.CaptureFixture[str]) -> None:

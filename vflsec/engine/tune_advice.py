@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from vflsec.audit.gate import MIN_SEEDS, TASK, Verdict
 from vflsec.audit.pareto_front import Trial
 from vflsec.audit.record import Acting
+from vflsec.audit.validated import Validation
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.policy import Policy
 from vflsec.errors import VflsecError
@@ -59,7 +60,7 @@ def _more_seeds(seeds: int, text: str) -> Step:
 
 
 def list_doubts(
-    fresh: Trial | None, leak: float, silent: Mapping[str, str], *, seeds: int, met: bool,
+    fresh: Trial | None, leak: float, silent: Mapping[str, Validation], *, seeds: int, met: bool,
     target: str = "*",
 ) -> tuple[Step, ...]:  # fmt: skip
     """What to do where there is a strength, and something speaks against it.
@@ -74,7 +75,7 @@ def list_doubts(
     """
     asked = group_by(fresh.gates if fresh else (), find_step)
     open_ = [g for kind, of in asked.items() if kind not in _SEEDS_OR_NONE for g in of]
-    out = [advise_validation(silent)] if silent else []
+    out = advise_validation(silent, seeds)
     if fresh and (failing := asked.get(StepKind.GATE_FAILS)):
         return (_meet_gates(fresh, failing, target), *out)
     if open_:

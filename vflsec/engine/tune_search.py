@@ -185,7 +185,7 @@ def tune(
         reason += f" without {' and '.join(search.others)}." if search.others else "."
         if any(g.rule is Rule.NOT_VALIDATED for g in fresh.gates):
             unproven = search.silent | unproven
-    attacks = {f"{k} ({a.text})": a.place.attack for k, a in unproven.items()}
+    attacks = {f"{k} ({a.text})": a for k, a in unproven.items()}
     doubts = list_doubts(fresh, leak, attacks, seeds=count, met=met, target=target)
     deploy = search.deploy(strength) if strength and confirmed is not False else None
     return Tuned(name, strength, reason, found, fresh, confirmed, doubts, deploy, silent, **about)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vflsec.audit.controls import is_leak
@@ -25,7 +25,6 @@ from vflsec.report.steps import (
     advise_defenses,
     advise_open,
     advise_validation,
-    can_seeds_validate,
     find_missed,
     find_step,
     name_gates,
@@ -146,26 +145,15 @@ def _not_validated(of: Asked, summary: Summary) -> list[Step]:
         text = "Add as many traces without a defense (run={'defense': 'none'}) to the audit."
         return [Step(StepKind.NOT_VALIDATED, text)]
     named = {k: a for k, a in sorted(summary.alive.items()) if a.place in places}
-    by_seeds = {k: a for k, a in named.items() if can_seeds_validate(a)}
-    steps = [_validate_by_seeds(by_seeds, of, summary)] if by_seeds else []
-    rest = {k: a.place.attack for k, a in named.items() if k not in by_seeds}
-    if named and not rest:
-        return steps
-    do = _RECORD_MORE if summary.is_of_traces else GRANT_MORE
-    return [*steps, advise_validation(rest or {v.attack: v.attack for v in of}, do)]
-
-
-def _validate_by_seeds(by_seeds: Mapping[str, Validation], of: Asked, summary: Summary) -> Step:
-    """How to have attacks shown to work whose gain on the undefended run is near to significant."""
-    more = max(a.more_seeds or 0 for a in by_seeds.values())
-    do = "Add records of as many further runs" if summary.is_of_traces else "Add them"
-    text = (
-        f"Not validated, so no gate on it passes: {clean(', '.join(by_seeds))}. About {more} more "
-        f"seeds would show that it works. {do}. Fewer attacks, chosen beforehand, take fewer seeds."
-    )
-    seeds = str(max(v.n for v in of) + more)
-    again = format_command(summary, "audit", "--seeds", seeds)
-    return Step(StepKind.VALIDATE_BY_SEEDS, text, again)
+    named = named or {v.attack: Validation(place=v.place) for v in of}
+    do, add = GRANT_MORE, "Add them"
+    if summary.is_of_traces:
+        do, add = _RECORD_MORE, "Record as many further runs"
+    steps = advise_validation(named, max(v.n for v in of), do, add)
+    return [
+        replace(s, command=format_command(summary, "audit", *s.options), options=())
+        if s.options else s for s in steps
+    ]  # fmt: skip
 
 
 def _more_seeds(of: Asked, summary: Summary) -> list[Step]:

@@ -53,15 +53,36 @@ def advise_open(of: Sequence[Verdict]) -> Step:
     return Step(StepKind.OPEN, text, SHOW_GATE)
 
 
-def advise_validation(attacks: Mapping[str, str], do: str = GRANT_MORE) -> Step:
-    """How to have attacks shown to work, given by what people read of them."""
-    named = clean(", ".join(attacks))
-    text = f"Not validated, so no gate on it passes: {named}. {do}, or leave it out."
-    return Step(StepKind.NOT_VALIDATED, text, show_attack(next(iter(attacks.values()))))
+def advise_validation(
+    silent: Mapping[str, Validation], seeds: int, do: str = GRANT_MORE, add: str = "Add them"
+) -> list[Step]:
+    """How to have attacks shown to work: by a few more seeds where these would do, or otherwise.
+
+    Args:
+        silent: by what people read of them.
+        seeds: that there are; the option ``--seeds`` of a step has as many as would do.
+        do: what helps where seeds do not.
+        add: how seeds are added.
+    """
+    by_seeds = {k: a.more_seeds for k, a in silent.items() if _can_seeds_validate(a)}
+    rest = {k: a for k, a in silent.items() if k not in by_seeds}
+    start, out = "Not validated, so no gate on it passes:", []
+    if rest:
+        text = f"{start} {clean(', '.join(rest))}. {do}, or leave it out."
+        show = show_attack(next(iter(rest.values())).place.attack)
+        out.append(Step(StepKind.NOT_VALIDATED, text, show))
+    if by_seeds:
+        more = max(n or 0 for n in by_seeds.values())
+        text = (
+            f"{start} {clean(', '.join(by_seeds))}. About {more} more seeds would show that it "
+            f"works. {add}. Fewer attacks, chosen beforehand, take fewer seeds."
+        )
+        options = ("--seeds", str(seeds + more))
+        out.append(Step(StepKind.VALIDATE_BY_SEEDS, text, options=options))
+    return out
 
 
-def can_seeds_validate(of: Validation) -> bool:
-    """Whether a few more seeds would show that an attack works, if they spread as these do."""
+def _can_seeds_validate(of: Validation) -> bool:
     return not of.validated and of.more_seeds is not None and of.more_seeds <= MOST_SEEDS
 
 
