@@ -98,7 +98,8 @@ def test_canaries_carry_labels_that_the_truth_can_hold(label: Label) -> None:
     prior = torch.full((label.sides,), 1 / label.sides, dtype=torch.float64)
     prior[0] += 0.1
     before = given.clone()
-    label.plant(given, rows, coins, prior)
+    pairs = label.draw_pairs(1, prior, torch.Generator().manual_seed(0)).expand(3, 2)
+    label.plant(given, rows, pairs.gather(1, coins.unsqueeze(1)).squeeze(1))
     assert torch.equal(given[rows[0]], given[rows[2]])
     assert not torch.equal(given[rows[0]], given[rows[1]])
     kept = [i for i in range(len(given)) if i not in rows.tolist()]

@@ -1,9 +1,10 @@
 """Canaries: training rows whose secret is decided by a fair coin, and that train like any other.
 
-A label canary carries one of two classes, a row canary one of two rows of one party's columns. They
-replace what the row had, so the data set keeps its size and everything that happens to a training
-row happens to them: phases, policies, messages. An inserted canary is there or is zeroed out, by
-its coin: then its columns are zero at every party and it adds nothing to any loss.
+A label canary carries one of two classes, another pair for each; a row canary one of two rows of
+one party's columns. They replace what the row had, so the data set keeps its size and everything
+that happens to a training row happens to them: phases, policies, messages. An inserted canary is
+there or is zeroed out, by its coin: then its columns are zero at every party and it adds nothing to
+any loss.
 
 Source: Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023,
 arXiv:2305.08846; label canaries: Malek et al., NeurIPS 2021, arXiv:2106.03408, section 5.
@@ -30,33 +31,44 @@ class Planted:
     Attributes:
         rows: (m,) sample ids, in random order.
         coins: (m,) 0 or 1.
+        pairs: (m, 2) the candidates between which a canary's coin decides: numbers of classes, or
+            0 and 1 where the secret is no class.
     """
 
     rows: Tensor
     coins: Tensor
+    pairs: Tensor
+
+    @property
+    def carried(self) -> Tensor:
+        """(m,) the candidate that each has."""
+        return self.pairs.gather(1, self.coins.unsqueeze(1)).squeeze(1)
 
 
 def _canaries(task: Task, seed: int, kind: str) -> Planted:
     g = generator(seed, "planted", kind)
     rows = task.sets["labelled"]
     chosen = rows[torch.randperm(len(rows), generator=g)[: min(MOST, len(rows) // 2)]]
-    return Planted(chosen, (torch.rand(len(chosen), generator=g) < 0.5).long())
+    coins = (torch.rand(len(chosen), generator=g) < 0.5).long()
+    return Planted(chosen, coins, torch.tensor([0, 1]).expand(len(chosen), 2))
 
 
 def plant_labels(task: Task, seed: int) -> tuple[Task, Planted]:
     """`task` with the labels of some training rows decided by coins.
 
-    The candidates are the most and the least frequent class of the training rows, which a prior
-    tells apart the most; of a quantity three standard deviations above and below its mean; of
-    several labels all ones and all zeros.
+    The candidates are two classes, another pair for each row; of a quantity three standard
+    deviations above and below its mean; of several labels all ones and all zeros.
 
     Args:
         task: one learning problem.
         seed: of rows and coins.
     """
     planted = _canaries(task, seed, "label")
+    drawn = generator(seed, "planted", "pairs")
+    pairs = task.label.draw_pairs(len(planted.rows), task.prior, drawn)
+    planted = replace(planted, pairs=pairs)
     given = task.training_labels.clone()
-    task.label.plant(given, planted.rows, planted.coins, task.prior)
+    task.label.plant(given, planted.rows, planted.carried)
     return replace(task, given=given), planted
 
 

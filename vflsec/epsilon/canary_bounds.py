@@ -75,20 +75,27 @@ class Measured:
         return f"{bound}; does not contradict the claimed {claimed}."
 
 
-def summarise_looks(looks: Sequence[Tensor], coins: Tensor) -> Tensor:
-    """One feature for each look (m, d): along the difference of the two coins' means, (m, k).
+def summarise_looks(looks: Sequence[Tensor], coins: Tensor, pairs: Tensor) -> Tensor:
+    """One feature for each look (m, d): along the difference of its candidates' means, (m, k).
 
     The means are those of the first half of the canaries, from which the attacker learns; for
     isotropic noise of one scale this is the best linear test.
+
+    Args:
+        looks: what there is to see of the canaries.
+        coins: (m,) 0 or 1.
+        pairs: (m, 2) the candidates of each.
     """
     half = len(coins) // 2
-    first = coins[:half] == 1
+    carried = pairs.gather(1, coins.unsqueeze(1)).squeeze(1)[:half]
+    one_of = torch.nn.functional.one_hot(carried, int(pairs.max()) + 1).double()
+    share = one_of / one_of.sum(0).clamp_min(1.0)
     out = []
     for look in looks:
         x = look.double()
         x = torch.nan_to_num((x - x[:half].mean(0)) / x[:half].std(0).clamp_min(1e-12))
-        apart = x[:half][first].mean(0) - x[:half][~first].mean(0)
-        out.append(torch.nan_to_num(x @ apart))
+        likely = (x @ (share.T @ x[:half]).T).gather(1, pairs)
+        out.append(torch.nan_to_num(likely[:, 1] - likely[:, 0]))
     return torch.stack(out, dim=1)
 
 

@@ -32,6 +32,7 @@ from vflsec.audit.validated import Evidence
 from vflsec.audit.verdict_text import format_not_validated
 from vflsec.epsilon import one_run_bound as coins
 from vflsec.epsilon.one_run_bound import Fault, Heard, combine, find_least_noise
+from vflsec.epsilon.released_labels import Released, weigh_released
 
 STRICT = 5
 """Noise is tested at a fifth of the error: of intact mechanisms one in 100 at most is accused."""
@@ -186,7 +187,7 @@ def _weigh(
     sure = _confidence(rows, confidence)
     values = [float(r.value or 0.0) for r in rows]
     beyond = sum(v > claimed for v in values)
-    p, together, guesses = _test_guesses(rows, claimed, claim.delta, sure)
+    p, together, guesses, tries = _test_guesses(rows, claimed, claim.delta, sure)
     p["seeds"] = float(binomial_tail(beyond, len(values), 1 - sure))
     heard = [Heard.read(of) for of in _read_notes(rows, "noise")]
     faults = combine(heard)
@@ -197,7 +198,6 @@ def _weigh(
     if heard:
         power = find_least_noise(sum(h.numbers for h in heard), each / (STRICT * len(faults)))
     elif guesses:
-        tries = 1 if "released" in p else len(coins.SHARES)
         power = coins.find_least(guesses, claimed, claim.delta, each / tries)
     return _Weighed(
         claimed, values, beyond, together,
@@ -214,20 +214,22 @@ def _read_notes(rows: Iterable[ResultRow], name: str) -> list[Any]:
 
 def _test_guesses(
     rows: Sequence[ResultRow], claimed: float, delta: float, sure: float
-) -> tuple[dict[str, float], float, int]:
-    """p-values by all guesses together, the bound of these, and how many at most there are."""
+) -> tuple[dict[str, float], float, int, int]:
+    """p-values by all guesses together, the bound of these, how many at most there are, and how
+    many tests share the error of one.
+    """
     p: dict[str, float] = {}
     together = 0.0
     looks = _read_notes(rows, "looks")
     if len(looks) == len(rows) > 1:
         together = coins.bound_together(looks, delta, sure)
         p["together"] = coins.compute_p_value(looks, claimed, delta)
-    guesses = sum(of[0][0] for of in looks)
-    released = [(tuple(of),) for of in _read_notes(rows, "released")]
-    if released and sum(of[0][0] for of in released):
-        guesses = sum(of[0][0] for of in released)
-        p["released"] = coins.compute_p_value(released, claimed, delta)
-    return p, together, guesses
+    guesses, tries = sum(of[0][0] for of in looks), len(coins.SHARES)
+    released = [Released.read(of) for of in _read_notes(rows, "released")]
+    if any(of.guesses for of in released):
+        tested = weigh_released(released, claimed, delta)
+        p["released"], guesses, tries = tested.p, tested.guesses, tested.tries
+    return p, together, guesses, tries
 
 
 def _decide(w: _Weighed) -> Ruling:

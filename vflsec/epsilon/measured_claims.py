@@ -27,6 +27,7 @@ from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.inserted_rows import score_canaries
 from vflsec.epsilon.named_noise import NoiseWitness
 from vflsec.epsilon.one_run_bound import Heard
+from vflsec.epsilon.released_labels import Released, count_released
 from vflsec.specs import AttackSpec, CellResult, Claim, Measure, number_repeats
 
 if TYPE_CHECKING:
@@ -151,15 +152,14 @@ class _Planted(_Seen):
         tables: payloads (m, d) of their messages, each with its kind.
         answers: the trained system's log shares (m, C).
         party: whose rows carry the secret, ``""`` for labels.
-        released: of canaries whose label a policy of labels released, how many, and how many of
-            them are likelier the true candidate than the other; None where labels have no classes.
+        released: what policies released the canaries' labels as; None where they are no classes.
     """
 
     defenses: Sequence[Policy]
     tables: Sequence[tuple[str, Tensor]]
     answers: Tensor
     party: str
-    released: tuple[int, int] | None
+    released: Released | None
 
     def audit(self, i: int, claim: Guarantee) -> Measured | None:
         looks = self._list_looks(self.defenses[i])
@@ -169,7 +169,7 @@ class _Planted(_Seen):
         beside = super().list_beside(i)
         counted = self.defenses[i].counted
         if counted == "labels" and self.released is not None:
-            beside["released"] = self.released
+            beside["released"] = self.released.fields()
         if counted == "outgoing" and not self.party:
             found = self._audit([self.answers], self.claims[i])
             beside |= {"answers": found.epsilon} if found.contradicts else {}
@@ -184,8 +184,8 @@ class _Planted(_Seen):
     def _audit(self, looks: Sequence[Tensor], claim: Guarantee) -> Measured:
         coins = self.planted.coins
         return canary_bounds.audit(
-            canary_bounds.summarise_looks(looks, coins), coins, claimed=claim.epsilon,
-            delta=claim.delta, confidence=CONFIDENCE,
+            canary_bounds.summarise_looks(looks, coins, self.planted.pairs), coins,
+            claimed=claim.epsilon, delta=claim.delta, confidence=CONFIDENCE,
         )  # fmt: skip
 
 
@@ -215,29 +215,10 @@ def _see_planted(training: Training, party: str, places: Sequence[int]) -> list[
     return [
         _Planted(
             of, *_claims(twin, r), twin.defenses, tables[r], answers[r], party,
-            _count_released(twin.task(r), twin.fed.labels[r], of),
+            count_released(twin.task(r).training_labels, twin.fed.labels[r], of),
         )
         for r, of in enumerate(here)
     ]  # fmt: skip
-
-
-def _count_released(task: Task, labels: Tensor, planted: Planted) -> tuple[int, int] | None:
-    """Canaries whose released label, class (N,) or shares (N, C), is likelier one candidate's, and
-    how many of them it is the true one's.
-    """
-    true = task.training_labels[planted.rows]
-    if true.dim() != 1 or true.is_floating_point():
-        return None
-    pair = torch.stack([true[planted.coins == c][:1] for c in (0, 1)]).flatten()
-    if len(pair) < 2:
-        return None
-    seen = labels[planted.rows.to(labels.device)].cpu()
-    other = pair[1 - planted.coins]
-    if seen.dim() == 1:
-        lead = (seen == true).long() - (seen == other).long()
-    else:
-        lead = (seen.gather(1, true.unsqueeze(1)) - seen.gather(1, other.unsqueeze(1))).flatten()
-    return int((lead != 0).sum()), int((lead > 0).sum())
 
 
 def _collect_tables(

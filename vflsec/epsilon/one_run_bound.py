@@ -52,7 +52,7 @@ def one_run(
     m = max(canaries, guesses)
 
     def p_value(epsilon: float) -> float:
-        return _p_value(guesses, right, epsilon, delta, m)
+        return compute_chance(guesses, right, epsilon, delta, m)
 
     if delta == 0:
         low = clopper_pearson(right, guesses, confidence, "lower").low if guesses else 0.0
@@ -66,7 +66,7 @@ def one_run(
     return low
 
 
-def _p_value(guesses: int, right: int, epsilon: float, delta: float, canaries: int) -> float:
+def compute_chance(guesses: int, right: int, epsilon: float, delta: float, canaries: int) -> float:
     """Of (epsilon, delta), at so many right guesses; see :func:`one_run`."""
     q = 1 / (1 + math.exp(-epsilon))
     tail = float(binomial_tail(right, guesses, q))
@@ -112,7 +112,7 @@ def bound_together(looks: Sequence[Looks], delta: float = 0.0, confidence: float
 def compute_p_value(looks: Sequence[Looks], epsilon: float, delta: float = 0.0) -> float:
     """p-value of (epsilon, delta) by guesses of several trainings, see :func:`bound_together`."""
     sums, m = _added(looks)
-    return min(1.0, len(sums) * min(_p_value(r, v, epsilon, delta, m) for r, v in sums))
+    return min(1.0, len(sums) * min(compute_chance(r, v, epsilon, delta, m) for r, v in sums))
 
 
 def find_least(guesses: int, epsilon: float, delta: float, alpha: float) -> float:
@@ -121,12 +121,12 @@ def find_least(guesses: int, epsilon: float, delta: float, alpha: float) -> floa
     Where the true epsilon is the claimed one over that share, guesses that are right as often as
     it lets them be refute the claim at `alpha` with a chance of 0.8.
     """
-    if epsilon <= 0 or _p_value(guesses, guesses, epsilon, delta, guesses) > alpha:
+    if epsilon <= 0 or compute_chance(guesses, guesses, epsilon, delta, guesses) > alpha:
         return 0.0
     low, high = 0, guesses  # right ones that do not refute, and that do
     while high - low > 1:
         middle = (low + high) // 2
-        refutes = _p_value(guesses, middle, epsilon, delta, guesses) <= alpha
+        refutes = compute_chance(guesses, middle, epsilon, delta, guesses) <= alpha
         low, high = (low, middle) if refutes else (middle, high)
     chance = float(special.betaincinv(high, guesses - high + 1, 0.8))
     return epsilon / max(epsilon, math.log(chance / (1 - chance))) if chance > 0.5 else 1.0

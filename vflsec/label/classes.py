@@ -122,10 +122,18 @@ class Classes(Label):
         """Log shares of the classes."""
         return answers.log_softmax(dim=-1)
 
-    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
-        """The most and the least frequent class, which a prior tells apart the most."""
-        order = prior.argsort(stable=True)
-        given[rows] = order[[-1, 0]][coins]
+    def plant(self, given: Tensor, rows: Tensor, carried: Tensor) -> None:
+        """The class itself."""
+        given[rows] = carried
+
+    def draw_pairs(self, m: int, prior: Tensor, rng: torch.Generator) -> Tensor:
+        """Any two classes, for a claim is about every pair; the more frequent one first."""
+        import torch
+
+        first = torch.randint(self.count, (m,), generator=rng)
+        apart = torch.randint(1, self.count, (m,), generator=rng)
+        ranks = torch.stack([first, (first + apart) % self.count], dim=1)
+        return prior.argsort(stable=True)[ranks.sort(dim=1, descending=True).values]
 
     def suits(self, target: str, *, quantities: bool, labelwise: bool) -> bool:
         """Every attack."""

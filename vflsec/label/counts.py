@@ -58,9 +58,9 @@ class Counts(Number):
         """The mean."""
         return answers.exp()
 
-    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
+    def plant(self, given: Tensor, rows: Tensor, carried: Tensor) -> None:
         """The largest count and 0."""
-        given[rows] = given.nan_to_num(0.0).max() * (1 - coins.to(given))
+        given[rows] = given.nan_to_num(0.0).max() * (1 - carried.to(given))
 
     def guess_mean(self, known: Tensor | None) -> float:
         """The mean of known counts, or 1."""

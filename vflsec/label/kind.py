@@ -163,8 +163,14 @@ class Label(ABC):
         return counts.double() / counts.sum()
 
     @abstractmethod
-    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
-        """Give canaries `rows` one of two labels that lie far apart, by their coins, in place."""
+    def plant(self, given: Tensor, rows: Tensor, carried: Tensor) -> None:
+        """Give canaries `rows` in place the candidates (m,) that they carry, of `draw_pairs`."""
+
+    def draw_pairs(self, m: int, prior: Tensor, rng: torch.Generator) -> Tensor:
+        """The two candidates of each canary, (m, 2): two labels 0 and 1 that lie far apart."""
+        import torch
+
+        return torch.tensor([0, 1]).expand(m, 2)
 
     # attacks
 

@@ -86,9 +86,9 @@ class MultiLabel(Label):
         assert values is not None
         return values[rows].mean(0)
 
-    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
+    def plant(self, given: Tensor, rows: Tensor, carried: Tensor) -> None:
         """All ones and all zeros."""
-        given[rows] = coins.to(given).unsqueeze(1)
+        given[rows] = carried.to(given).unsqueeze(1)
 
     def suits(self, target: str, *, quantities: bool, labelwise: bool) -> bool:
         """Attacks on one label at a time, and those on other things than labels."""

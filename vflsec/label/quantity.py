@@ -51,9 +51,9 @@ class Quantity(Number):
         """Half the squared error."""
         return np.asarray((scores - y) ** 2 / 2, dtype=np.float64)
 
-    def plant(self, given: Tensor, rows: Tensor, coins: Tensor, prior: Tensor) -> None:
+    def plant(self, given: Tensor, rows: Tensor, carried: Tensor) -> None:
         """Three standard deviations above and below the mean."""
-        given[rows] = 3.0 - 6.0 * coins.to(given)
+        given[rows] = 3.0 - 6.0 * carried.to(given)
 
     def take_part(self, name: str, truth: Tensor, cut: Tensor) -> Tensor:
         """The answers to a question."""
