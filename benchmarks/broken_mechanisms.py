@@ -1,6 +1,6 @@
 """A mutation score of the audit of claims: mechanisms that are broken on purpose, and intact ones.
 
-Run ``python benchmarks/broken_mechanisms.py`` (half a minute on one core). Each is trained at
+Run ``python benchmarks/broken_mechanisms.py`` (a minute on one core). Each is trained at
 five seeds in a Gaussian world of 300 aligned rows and judged as an audit is; ``--intact N`` judges
 N audits of every intact mechanism instead. A broken one that passes is a mutant that survives.
 """
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -33,22 +33,38 @@ SEEDS, ROWS, BATCH = 5, 300, 64
 TRAINING = {"epochs": 3, "batch_size": BATCH, "patience": 0, "hidden": [8], "cut": 4}
 Change = Callable[[Tensor], Tensor]
 Hook = Callable[..., Any]
-Spec = tuple[str, dict[str, Any], float]
 
-NOISE: Spec = ("noise", {"clip": 0.05, "distribution": "gaussian"}, 2.0)
-LAPLACE: Spec = ("noise", {"clip": 0.05}, 2.0)
-EMBEDDING: Spec = ("embedding_noise", {}, 2.0)
-LOSS: Spec = ("gradperturb", {}, 0.5)
-STEPS: Spec = ("dpsgd", {}, 2.0)
-POISSON: Spec = ("dpsgd", {"accountant": "prv"}, 2.0)
-LABELS: Spec = ("label_dp", {}, 0.5)
-PRIOR: Spec = ("rr_prior", {}, 0.5)
-ALIBI: Spec = ("alibi", {}, 0.5)
-SPARSE: Spec = ("ppdl", {}, 0.5)
-INTACT = (NOISE, LAPLACE, EMBEDDING, LOSS, STEPS, POISSON, LABELS, PRIOR, ALIBI, SPARSE)
+
+class Spec(NamedTuple):
+    """A defense, and how many classes the label has."""
+
+    name: str
+    params: dict[str, Any]
+    strength: float
+    classes: int = 2
+
+
+NOISE = Spec("noise", {"clip": 0.05, "distribution": "gaussian"}, 2.0)
+LAPLACE = Spec("noise", {"clip": 0.05}, 2.0)
+EMBEDDING = Spec("embedding_noise", {}, 2.0)
+LOSS = Spec("gradperturb", {}, 0.5)
+STEPS = Spec("dpsgd", {}, 2.0)
+POISSON = Spec("dpsgd", {"accountant": "prv"}, 2.0)
+LABELS = Spec("label_dp", {}, 0.5)
+LABELS_OF_THREE = Spec("label_dp", {}, 1.0, 3)
+PRIOR = Spec("rr_prior", {}, 0.5)
+LEARNED = Spec("learned_prior", {}, 0.5)
+STAGES = Spec("lp_mst", {}, 0.5)
+ALIBI = Spec("alibi", {}, 0.5)
+SPARSE = Spec("ppdl", {}, 0.5)
+INTACT = (
+    NOISE, LAPLACE, EMBEDDING, LOSS, STEPS, POISSON, LABELS, LABELS_OF_THREE, PRIOR, LEARNED,
+    STAGES, ALIBI, SPARSE,
+)  # fmt: skip
 HOOKS = {
     "noise": "outgoing", "embedding_noise": "outgoing", "gradperturb": "loss", "dpsgd": "gradients",
-    "label_dp": "labels", "rr_prior": "labels", "alibi": "labels", "ppdl": "outgoing",
+    "label_dp": "labels", "rr_prior": "labels", "learned_prior": "labels", "lp_mst": "labels",
+    "alibi": "labels", "ppdl": "outgoing",
 }  # fmt: skip
 
 
@@ -154,6 +170,37 @@ def _flip_none(plain: Hook) -> Hook:
     return lambda self, y, own: (plain(self, y, own), y.clone())[1]
 
 
+def keep(which: Callable[[Tensor], Tensor], more: float = 1.0) -> Callable[[Hook], Hook]:
+    """A hook that releases some labels as they are, and flips the others so many times as often."""
+
+    def change(plain: Hook) -> Hook:
+        def labels(self: Any, y: Tensor, own: Any) -> Tensor:
+            out = plain(self, y, own)
+            flips = 1 - own.memory["keep"] if more > 1 else own.column(y) * 0
+            extra = own.rng.uniform(y.shape[1:], dtype=torch.float64) < (more - 1) * flips
+            shift = own.rng.integers(own.classes - 1, y.shape[1:]) + 1
+            out = torch.where(extra & (out == y) & (y >= 0), (y + shift) % own.classes, out)
+            return torch.where(which(y), y, out)
+
+        return labels
+
+    return change
+
+
+def _every(step: int) -> Callable[[Tensor], Tensor]:
+    return lambda y: (torch.arange(y.shape[1]) % step == 0).expand_as(y)
+
+
+def _hide_class(plain: Hook) -> Hook:
+    """Class 1 is released as it is, and no other as class 1."""
+
+    def labels(self: Any, y: Tensor, own: Any) -> Tensor:
+        out = plain(self, y, own)
+        return torch.where(y == 1, y, torch.where(out == 1, 2 - y, out))
+
+    return labels
+
+
 def _no_answers(plain: Hook) -> Hook:
     def outgoing(self: Any, message: Any, own: Any) -> Tensor:
         kept = plain(self, message, own) != 0
@@ -213,6 +260,13 @@ BROKEN: tuple[tuple[str, Spec, Callable[[Hook], Hook] | None], ...] = (
     ("half the epsilon's flips", PRIOR, weaken(2)),
     ("half the noise", ALIBI, weaken(2)),
     ("labels as they are", LABELS, _flip_none),
+    ("every tenth label as it is", LABELS, keep(_every(10))),
+    ("every tenth label as it is", PRIOR, keep(_every(10))),
+    ("every second label as it is, others flipped more", LABELS, keep(_every(2), 2.0)),
+    ("class 1 as it is, class 0 flipped more", LABELS, keep(lambda y: y == 1, 2.0)),
+    ("class 1 of three as it is", LABELS_OF_THREE, keep(lambda y: y == 1)),
+    ("class 1 of three as it is and alone", LABELS_OF_THREE, _hide_class),
+    ("seeds reused in every call", LABELS, draw(lambda x: x, again=True)),
     ("answers without noise", SPARSE, _no_answers),
 )  # fmt: skip
 
@@ -222,8 +276,8 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
 
     None where it claims nothing, for something past it was counted.
     """
-    name, params, strength = spec
-    tasks = {s: small_task(s, n=ROWS) for s in range(first, first + SEEDS)}
+    name, params, strength, classes = spec
+    tasks = {s: small_task(s, n=ROWS, classes=classes) for s in range(first, first + SEEDS)}
     party = "all" if name == "dpsgd" else ""
     made = (DefenseSpec(name, params, party, strength),)
     cells = [CellSpec({"name": "w"}, "splitnn", TRAINING, made, s) for s in tasks]

@@ -25,14 +25,14 @@ QUICK = {"epochs": 3, "patience": 0, "batch_size": 64, "hidden": [8], "cut": 4}
 
 @pytest.mark.parametrize(
     ("epsilon", "verdict", "rule"),
-    [(0.1, "INCONCLUSIVE", Rule.UNDERPOWERED), (0.5, "PASS", Rule.WITHIN),
+    [(0.005, "INCONCLUSIVE", Rule.UNDERPOWERED), (0.1, "PASS", Rule.WITHIN),
      (12.0, "INCONCLUSIVE", Rule.UNDERPOWERED)],
 )  # fmt: skip
 def test_a_claim_passes_where_half_the_noise_would_have_been_found(
     tmp_path: Path, epsilon: float, verdict: str, rule: Rule
 ) -> None:
-    """Released labels are guessed as often as epsilon lets them; some 900 coins are too few to tell
-    0.1 from 0.2, and 12 from 24.
+    """Released labels are guessed as often as epsilon lets them; some 200,000 coins are too few to
+    tell 0.005 from 0.01, and 12 from 24.
     """
     made = run_audit(quick({"name": "label_dp", "epsilon": [epsilon]}), tmp_path)
     (found,) = [v for v in made.verdicts if v.gate.metric == "epsilon_lower"]

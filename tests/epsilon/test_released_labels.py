@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from vflsec.core.policy import Own
+from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.learned_prior import response
 from vflsec.defenses.rr_prior import draw
+from vflsec.engine.cohort import run_cohort
 from vflsec.epsilon.canaries import Planted
-from vflsec.epsilon.released_labels import Released, Weighed, count_released, weigh_released
+from vflsec.epsilon.labels_again import MOST, tally_released
+from vflsec.epsilon.released_labels import Released, Weighed, weigh_released
 from vflsec.label.classes import Classes
+from vflsec.specs import CellSpec, DefenseSpec
+from vflsec.testing import small_task
+
+SHAPE = {"epochs": 1, "patience": 0, "hidden": [8], "cut": 4}
+Hook = Callable[[LabelDP, Tensor, Own], Tensor]
+plain = LabelDP.labels
 
 
 def canaries(classes: int, m: int, rng: torch.Generator) -> Planted:
@@ -20,16 +33,26 @@ def canaries(classes: int, m: int, rng: torch.Generator) -> Planted:
     return Planted(torch.arange(m), torch.randint(2, (m,), generator=rng), pairs)
 
 
-def weigh(flips: Tensor, epsilon: float, m: int, rng: torch.Generator) -> Weighed:
-    """What five trainings say of a claim on labels that are released by a matrix (C, C)."""
+def release(flips: Tensor, planted: Planted, rng: torch.Generator) -> Any:
+    """A tally of labels released once by a matrix (C, C), or for each row (m, C, C)."""
+    coins = torch.rand(len(planted.rows), 1, generator=rng, dtype=torch.float64)
+    rows = flips.expand(len(planted.rows), *flips.shape[-2:])
+    seen = draw(rows, planted.carried.unsqueeze(1), coins).T
+    return tally_released(seen, [planted])[0]
+
+
+def weigh(flips: Tensor, epsilon: float, m: int, rng: torch.Generator, calls: int = 0) -> Weighed:
+    """What five trainings say of a claim, each with so many calls again."""
     found = []
     for _ in range(5):
-        planted = canaries(len(flips), m, rng)
-        true = planted.carried
-        coins = torch.rand(1, m, generator=rng, dtype=torch.float64)
-        seen = draw(flips.unsqueeze(0), true.unsqueeze(0), coins)[0]
-        counted = count_released(true, seen, planted)
-        assert counted is not None
+        planted = canaries(flips.shape[-1], m, rng)
+        once, again = release(flips, planted, rng), np.zeros((m, 2, 3), np.int64)
+        for _ in range(calls):
+            coins = torch.randint(2, (m,), generator=rng)
+            again += release(flips, Planted(planted.rows, coins, planted.pairs), rng)
+        counted = Released.count(planted.pairs.numpy(), once, again if calls else None, epsilon)
+        assert not counted.remembered
+        assert counted.canaries == m * (1 + calls)
         assert counted == Released.read(counted.fields())
         found.append(counted)
     return weigh_released(found, epsilon)
@@ -70,23 +93,99 @@ def test_a_class_that_is_never_flipped_is_not_hidden_by_another_that_flips_more(
     flips = torch.tensor([[2 * keep - 1, 2 - 2 * keep], [0.0, 1.0]], dtype=torch.float64)
     found = weigh(flips, 0.5, 75, rng)
     assert found.p < 1e-6
-    assert (found.guesses, found.tries) == (375, 2)
+    assert (found.guesses, found.tries) == (375, 4)
 
 
-@pytest.mark.parametrize("classes", [2, 4])
-def test_an_intact_mechanism_is_accused_no_more_often_than_the_level(classes: int) -> None:
+@pytest.mark.parametrize(("classes", "calls"), [(2, 0), (4, 0), (2, 4), (3, 4)])
+def test_an_intact_mechanism_is_accused_no_more_often_than_the_level(
+    classes: int, calls: int
+) -> None:
     rng, flips = torch.Generator().manual_seed(classes), response(1.0, classes)
-    low = sum(weigh(flips, 1.0, 100, rng).p < 0.05 for _ in range(200))
-    assert low <= 19  # 10 expected at most, and three deviations
+    low = sum(weigh(flips, 1.0, 40, rng, calls).p < 0.05 for _ in range(100))
+    assert low <= 11  # 5 expected at most, and three deviations
+
+
+def test_rows_that_are_never_flipped_are_not_hidden_by_those_that_flip_more() -> None:
+    """Over all rows, labels that are released tell less than the claim lets them."""
+    rng, keep = torch.Generator().manual_seed(2), float(response(1.0, 2)[0, 0])
+    flips = torch.tensor([[2 * keep - 1, 2 - 2 * keep]]).double()
+    more = torch.stack([flips[0], flips[0].flip(0)])
+    rows = torch.stack([torch.eye(2).double() if k % 2 else more for k in range(60)])
+    assert weigh(rows, 1.0, 60, rng).p > 0.01
+    assert weigh(rows, 1.0, 60, rng, 64).p < 1e-9
+    always = torch.stack([torch.eye(2).double().flip(0) if k % 9 == 0 else response(1.0, 2)
+                          for k in range(60)])  # fmt: skip
+    assert weigh(always, 1.0, 60, rng, 64).p < 1e-9
 
 
 @pytest.mark.parametrize("form", [lambda y: y, lambda y: torch.eye(3)[y] + 0.1])
 def test_the_likelier_candidate_counts(form: Callable[[Tensor], Tensor]) -> None:
     pairs = torch.tensor([[0, 1], [0, 1], [2, 1]])
     planted = Planted(torch.tensor([4, 0, 2]), torch.tensor([0, 1, 1]), pairs)
-    released = form(torch.tensor([0, 0, 0, 0, 0]))
-    found = count_released(torch.zeros(5).long(), released, planted)
-    assert found is not None
+    (tally,) = tally_released(form(torch.zeros(1, 5).long()), [planted])
+    found = Released.count(pairs.numpy(), tally)
     assert found.guesses == {(0, 1): 2}
-    assert found.right == {(0, 1): 1}
-    assert count_released(torch.zeros(5, 1), released, planted) is None
+    assert found.right[0, 1] == 1
+    assert (found.canaries, found.rows) == (3, ())
+
+
+def as_it_is(which: Callable[[Tensor], Tensor]) -> Hook:
+    def labels(self: LabelDP, y: Tensor, own: Own) -> Tensor:
+        return torch.where(which(y), y, plain(self, y, own))
+
+    return labels
+
+
+def tenth(y: Tensor) -> Tensor:
+    return (torch.arange(y.shape[1]) % 10 == 0).expand_as(y)
+
+
+def remember() -> Hook:
+    """Answers of the first call, kept by row and label outside of the policy's memory."""
+    kept: list[Tensor] = []
+
+    def labels(self: LabelDP, y: Tensor, own: Own) -> Tensor:
+        if not kept:
+            kept.append(torch.stack([plain(self, 0 * y + c, own)[0] for c in (0, 1)]))
+        released = kept[0].T.expand(*y.shape, 2).gather(2, y.clamp_min(0).unsqueeze(2)).squeeze(2)
+        return torch.where(y >= 0, released, y)
+
+    return labels
+
+
+def remember_in_memory(self: LabelDP, y: Tensor, own: Own) -> Tensor:
+    if "answers" not in own.memory:
+        own.memory["answers"] = plain(self, y, own)
+    answers: Tensor = own.memory["answers"]
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("hook", "found"),
+    [
+        (plain, "nothing"), (remember_in_memory, "nothing"), (remember(), "remembered"),
+        (as_it_is(lambda y: y == 1), "broken"), (as_it_is(tenth), "broken"),
+        (as_it_is(lambda y: y == y), "broken"),
+    ],
+)  # fmt: skip
+def test_the_hook_of_a_training_is_called_again(
+    monkeypatch: pytest.MonkeyPatch, hook: Hook, found: str
+) -> None:
+    monkeypatch.setattr(LabelDP, "labels", hook)
+    tasks = {s: small_task(s, n=120) for s in range(2)}
+    made = (DefenseSpec("label_dp", {}, "", 0.5),)
+    cells = [CellSpec({"name": "w"}, "splitnn", SHAPE, made, s) for s in tasks]
+    results = run_cohort(cells, [], tasks, device="cpu")
+    notes = [m.notes["released"] for r in results for m in r.measures if "released" in m.notes]
+    told = [Released.read(of) for of in notes]
+    assert len(told) == 2
+    p = weigh_released(told, 2.0).p
+    assert (p < 1e-9) == (found == "broken")
+    assert p > 0.01 or found == "broken"
+    assert all(of.remembered == (found == "remembered") for of in told)
+    calls = 1 if found == "remembered" else 1 + MOST
+    assert [of.canaries for of in told] == [36 * calls] * 2
+    if found == "nothing":
+        right = sum(sum(of.right.values()) for of in told)
+        share, n = 1 / (1 + math.exp(-2.0)), 72 * calls
+        assert abs(right / n - share) < 4 * math.sqrt(share * (1 - share) / n)

@@ -489,8 +489,8 @@ class Federation:
         return self._links[party]
 
 
-def _build_training_labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
-    """What the active party trains on, (R, N) or (R, N, C): no test row, after its policies."""
+def hide_labels(stack: Stack) -> Tensor:
+    """Labels that the active party was given, as of :class:`Stack`, without those of test rows."""
     labels = stack.labels()
     for task_index, t in enumerate(stack.tasks):
         mask = torch.ones(len(t.y), dtype=torch.bool)
@@ -500,10 +500,21 @@ def _build_training_labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
         if labels.dim() == 3:
             keep = keep.unsqueeze(1)
         labels[hidden] = torch.where(keep, labels[hidden], t.label.missing)
+    return labels
+
+
+def collect_context(stack: Stack) -> dict[str, Any]:
+    """What a policy has at hand when it treats labels (`Own.context`)."""
+    rows = {name: stack.rows(name) for name in ("labelled", "validation")}
+    return {**rows, "design": stack.design}
+
+
+def _build_training_labels(stack: Stack, bindings: Sequence[Binding]) -> Tensor:
+    """What the active party trains on, (R, N) or (R, N, C): no test row, after its policies."""
+    labels = hide_labels(stack)
     for b in bindings:
         if b.policy.overrides("labels"):
-            b.own.context = {name: stack.rows(name) for name in ("labelled", "validation")}
-            b.own.context["design"] = stack.design
+            b.own.context = collect_context(stack)
             known = labels >= 0 if labels.dim() == 2 else labels.abs().sum(2) > 0
             true = labels.clone()
             labels, b.acted = b.policy.labels(labels, b.own), True

@@ -358,6 +358,9 @@ class Policy:
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """Own labels (R, n), -1 where unknown, before training; called once in a run.
 
+        Audits of a claim call it again, each time with other draws in `own.rng` and an empty
+        `own.memory`; what it draws or keeps elsewhere leaves the claim open.
+
         May return class probabilities (R, n, C) instead.
         """
         return y

@@ -35,7 +35,9 @@ from vflsec.epsilon.one_run_bound import Fault, Heard, combine, find_least_noise
 from vflsec.epsilon.released_labels import Released, weigh_released
 
 STRICT = 5
-"""Noise is tested at a fifth of the error: of intact mechanisms one in 100 at most is accused."""
+"""Noise and released labels are tested at a fifth of the error: of intact mechanisms one in 100 at
+most is accused.
+"""
 HALF = 0.5
 """The share of the noise that an audit must be able to find too little, or it says nothing."""
 _UNSAID = ("attack_key", "of_label", "known_rows", "target", "victim", "metric")
@@ -149,6 +151,7 @@ class _Weighed:
         fault: of the noise, the likeliest.
         power: the largest share of the claimed noise, or of what makes the claimed epsilon, that
             would have been found too little with a chance of 0.8; None where guesses are not told.
+        remembered: whether released labels are the same whenever they are asked for.
     """
 
     claimed: float
@@ -160,6 +163,7 @@ class _Weighed:
     who: str
     fault: Fault | None
     power: float | None
+    remembered: bool
 
     @property
     def top(self) -> float:
@@ -204,6 +208,7 @@ def _weigh(
         frozenset(test for test, value in p.items() if value < each),
         awake or bool(heard) or "released" in p,
         rows[0].attack or "The canary audit", fault, power,
+        any(of["remembered"] for of in _read_notes(rows, "released")),
     )  # fmt: skip
 
 
@@ -228,7 +233,7 @@ def _test_guesses(
     released = [Released.read(of) for of in _read_notes(rows, "released")]
     if any(of.guesses for of in released):
         tested = weigh_released(released, claimed, delta)
-        p["released"], guesses, tries = tested.p, tested.guesses, tested.tries
+        p["released"], guesses, tries = STRICT * tested.p, tested.guesses, STRICT * tested.tries
     return p, together, guesses, tries
 
 
@@ -256,6 +261,9 @@ def _decide(w: _Weighed) -> Ruling:
         return Ruling(Rule.NOT_VALIDATED, reason, detail=Evidence.NONE)
     least = "" if w.power is None else f"{100 * w.power:.0f} % of the noise that it needs"
     found = f" A claim with less than {least} would be detected." if least else ""
+    if w.remembered:
+        why = "it releases the same labels in every call, so its chance cannot be tested"
+        return Ruling(Rule.UNDERPOWERED, f"{w.said}; {why}.")
     if w.power is not None and w.power < HALF:
         return Ruling(Rule.UNDERPOWERED, f"{w.said}; too few canaries.{found}")
     return Ruling(Rule.WITHIN, f"{w.said}: no contradiction over {seeds}, no proof.{found}")

@@ -25,9 +25,11 @@ from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.inserted_rows import score_canaries
+from vflsec.epsilon.labels_again import ask_again, tally_released
 from vflsec.epsilon.named_noise import NoiseWitness
 from vflsec.epsilon.one_run_bound import Heard
-from vflsec.epsilon.released_labels import Released, count_released
+from vflsec.epsilon.released_labels import Ints, Released
+from vflsec.label.classes import Classes
 from vflsec.specs import AttackSpec, CellResult, Claim, Measure, number_repeats
 
 if TYPE_CHECKING:
@@ -152,14 +154,17 @@ class _Planted(_Seen):
         tables: payloads (m, d) of their messages, each with its kind.
         answers: the trained system's log shares (m, C).
         party: whose rows carry the secret, ``""`` for labels.
-        released: what policies released the canaries' labels as; None where they are no classes.
+        once: what policies released the canaries' labels as, counted; None where they are no
+            classes.
+        again: what each of those policies releases them as when it is called again, by place.
     """
 
     defenses: Sequence[Policy]
     tables: Sequence[tuple[str, Tensor]]
     answers: Tensor
     party: str
-    released: Released | None
+    once: Ints | None
+    again: Mapping[int, Ints]
 
     def audit(self, i: int, claim: Guarantee) -> Measured | None:
         looks = self._list_looks(self.defenses[i])
@@ -168,8 +173,11 @@ class _Planted(_Seen):
     def list_beside(self, i: int) -> dict[str, Any]:
         beside = super().list_beside(i)
         counted = self.defenses[i].counted
-        if counted == "labels" and self.released is not None:
-            beside["released"] = self.released.fields()
+        if counted == "labels" and self.once is not None:
+            beside["released"] = Released.count(
+                self.planted.pairs.numpy(), self.once, self.again.get(i),
+                None if self.claims[i].delta else self.claims[i].epsilon,
+            ).fields()  # fmt: skip
         if counted == "outgoing" and not self.party:
             found = self._audit([self.answers], self.claims[i])
             beside |= {"answers": found.epsilon} if found.contradicts else {}
@@ -212,10 +220,16 @@ def _see_planted(training: Training, party: str, places: Sequence[int]) -> list[
     here = [planted[s] for s in twin.seeds]
     tables = _collect_tables(twin, here, spies, kinds)
     answers = twin.answers(torch.stack([of.rows for of in here]))
+    named = not party and isinstance(first.label, Classes)
+    once = tally_released(twin.fed.labels, here) if named else [None] * len(here)
+    again = {
+        i: ask_again(twin, i, here) for i in places
+        if named and twin.defenses[i].counted == "labels" and twin.defenses[i].overrides("labels")
+    }  # fmt: skip
     return [
         _Planted(
-            of, *_claims(twin, r), twin.defenses, tables[r], answers[r], party,
-            count_released(twin.task(r).training_labels, twin.fed.labels[r], of),
+            of, *_claims(twin, r), twin.defenses, tables[r], answers[r], party, once[r],
+            {i: tally[r] for i, tally in again.items()},
         )
         for r, of in enumerate(here)
     ]  # fmt: skip
