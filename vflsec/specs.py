@@ -183,13 +183,19 @@ def find_exhausted(spec: AttackSpec, labelled: int) -> str:
     )
 
 
-def left_out(asked: int, trained: int) -> int:
+LEFT_OUT = "left out"
+"""The control of membership where test rows may be of another kind: the same attack on systems that
+leave the rows out. It stands alone: neither guessing nor chance is a baseline there.
+"""
+
+
+def left_out(asked: int, spare: int) -> int:
     """In how many parts the rows that membership asks about are left out of a training, one each.
 
-    A part is a fifth of the `trained` rows at most: with much less to learn from, a system answers
-    rows that it does not know worse than the audited one would.
+    So many that `spare` rows can be trained on instead of a part: with fewer rows to learn from, a
+    system answers worse than the audited one would. At most ten.
     """
-    return min(5, max(2, math.ceil(5 * asked / max(trained, 1))))
+    return min(10, max(2, math.ceil(asked / max(spare, 1))))
 
 
 @dataclass(frozen=True)

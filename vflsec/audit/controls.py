@@ -10,12 +10,13 @@ that of the control on the same rows, paired by seed. None is chosen by looking 
   cross-validation on the adversary's own known rows, once for all seeds, strengths and defenses.
   (Testing all controls at a divided level is valid too; it passes fewer tight systems.)
 
-The level of chance is always among the controls. More controls never accuse. A control that fails
-on one seed spreads so far that no attack would be shown to exceed it, not even one without error.
-So a lower bound is the larger of two: of the figures as they are, and of those with the level of
-chance where the control is worse than that (:func:`floor_at_chance`). E[a - max(c, chance)] is at
-most E[a - c]. The latter figures are cut off on one side, so that their t test has a degree of
-freedom less for each seed that was changed.
+The level of chance is always among the controls, unless one stands alone
+(:data:`vflsec.specs.LEFT_OUT`), which is then the one that is named. More controls never accuse. A
+control that fails on one seed spreads so far that no attack would be shown to exceed it, not even
+one without error. So a lower bound is the larger of two: of the figures as they are, and of those
+with the level of chance where the control is worse than that (:func:`floor_at_chance`).
+E[a - max(c, chance)] is at most E[a - c]. The latter figures are cut off on one side, so that their
+t test has a degree of freedom less for each seed that was changed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from scipy import special
 from vflsec.audit import intervals
 from vflsec.audit.exposed import Counts
 from vflsec.audit.metrics import find_sign
+from vflsec.specs import LEFT_OUT
 
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
@@ -421,8 +423,9 @@ def find_strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
         metric: decides whether larger is better.
 
     Returns:
-        the name (ties to the first by name); :data:`FALLBACK` where none has a cross-validated
-        score; :data:`CHANCE` where there is no such control either.
+        the name (ties to the first by name); :data:`vflsec.specs.LEFT_OUT` where there is one;
+        :data:`FALLBACK` where none has a cross-validated score; :data:`CHANCE` where there is no
+        such control either.
     """
     by_control: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     names: set[str] = set()
@@ -433,7 +436,7 @@ def find_strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
             if _finite(cv):
                 by_control[name][seed].append(float(cv))  # type: ignore[arg-type]
     if not by_control:
-        return FALLBACK if FALLBACK in names else CHANCE
+        return next((name for name in (LEFT_OUT, FALLBACK) if name in names), CHANCE)
     mean = {
         name: find_sign(metric) * float(np.mean([np.mean(v) for v in seeds.values()]))
         for name, seeds in by_control.items()

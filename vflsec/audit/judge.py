@@ -205,8 +205,9 @@ def _figure(point: Point, gate: Gate) -> Estimate:
 
 def _reversed(point: Point, gate: Gate, audit: _Audit) -> tuple[Against | None, str]:
     """The figure with its labels flipped; where it has none, that of its ranking, and in what."""
-    if point.turned.seeds:
-        return as_against(point.mirrored if gate.metric == "advantage" else point.turned), ""
+    flipped = point.mirrored if gate.metric == "advantage" else point.turned
+    if flipped.seeds:
+        return as_against(flipped), ""
     ranks = audit.rankings.get(point.answer) if point.attack else None
     return (None, "") if ranks is None else (as_against(ranks.mirrored), ranks.metric)
 

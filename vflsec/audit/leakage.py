@@ -41,7 +41,16 @@ from vflsec.core import check
 from vflsec.label import PRIMARY
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import BY_CLASS, QUESTIONS, TIED, TURNED, CellResult, DefenseSpec, Measure
+from vflsec.specs import (
+    BY_CLASS,
+    LEFT_OUT,
+    QUESTIONS,
+    TIED,
+    TURNED,
+    CellResult,
+    DefenseSpec,
+    Measure,
+)
 
 _FIELDS = {f.name for f in fields(ResultRow)}
 
@@ -242,6 +251,17 @@ def _flip(rows: Sequence[ResultRow], values: Mapping[int, float]) -> Mapping[int
     return _by_seed(rows, "turned")
 
 
+def _turn_with(
+    rows: Sequence[ResultRow], leak: Leakage | None, control: Mapping[int, float]
+) -> Mapping[int, float]:
+    """By seed the control's figure beside an answer with its labels flipped; empty where there is
+    none. A control that is the same attack is flipped with it.
+    """
+    if leak is None or leak.ahead.name != LEFT_OUT:
+        return control
+    return {s: 1 - v for s, v in control.items()} if rows[0].is_reversible else {}
+
+
 def _fill(
     mine: Mapping[int, float], own: Mapping[int, float], had: Collection[int]
 ) -> dict[int, float]:
@@ -363,8 +383,9 @@ class _Summary:
         first = rows[0]
         flipped = _flip(ok, values) if at.attack else {}
         least, ahead = (own[of.name] for of in (leak.least, leak.ahead)) if leak else ({}, {})
+        beside = _turn_with(ok, leak, ahead)
         # where it declined, its adversary is left with the control
-        reached, flipped = _fill(values, least, values), _fill(flipped, ahead, values)
+        reached, flipped = _fill(values, least, values), _fill(flipped, beside, values)
         return Point(
             **{name: getattr(at, name) for name in IDENTITY},
             **self._utility(at),
@@ -389,7 +410,7 @@ class _Summary:
             worst_seed=ctl.find_worst(gained),
             turned=self._mean(flipped, at.metric),
             mirrored=self._mean(
-                {s: v - ahead[s] for s, v in flipped.items() if s in ahead}, "advantage"
+                {s: v - beside[s] for s, v in flipped.items() if s in beside}, "advantage"
             ),
             exposed=_exposed(ok, leak, self.confidence),
         )

@@ -53,6 +53,8 @@ class Task:
             answers, or ''.
         behind: (N,) float64 the quantity that it is about, as `values`, else None.
         largest_group: the most rows of one group, as of a person; 1 where rows are in none.
+        fixed: row sets (``test``, ``validation``) that the data set fills itself, so that their
+            rows may be of another kind than those of training; seeds draw the others.
         missing: (N, d) bool by party, which numbers are missing, for whom 0 in `x` is not enough;
             without the parties who have all of theirs.
     """
@@ -74,6 +76,7 @@ class Task:
     asks: str = ""
     behind: Tensor | None = None
     largest_group: int = 1
+    fixed: frozenset[str] = frozenset()
     missing: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property

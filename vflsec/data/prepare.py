@@ -87,6 +87,7 @@ def make_task(
         given=None if given is None else torch.from_numpy(given),
         values=None if source.values is None else torch.from_numpy(truth),
         largest_group=source.largest_group,
+        fixed=source.fixed,
         missing=_find_missing(source.parties, n),
     )  # fmt: skip
 

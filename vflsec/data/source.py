@@ -49,6 +49,7 @@ class Source:
         ids: (N,) the users' own ids as strings, or empty.
         split: (N,) fixed split as 'train' / 'validation' / 'test' strings ('validation' may be
             missing: then it is carved from train), or None for splits by seed.
+        drawn: whether all rows are drawn alike, as those of a world, whatever `split` says.
         digest: a hash of the content; part of every cell's identity.
         group: (N,) int64 or None: rows of one group (for example a person) stay on one side.
         facts: what a reader should know of how it was read.
@@ -61,12 +62,20 @@ class Source:
     class_names: tuple[str, ...]
     ids: Sequence[str] = ()
     split: NDArray[Any] | None = None
+    drawn: bool = False
     digest: str = ""
     group: NDArray[np.int64] | None = None
     values: NDArray[np.float64] | None = None
     labels: tuple[str, ...] = ()
     task: str = ""
     facts: Noticed = field(default_factory=Noticed)
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Row sets that `split` fills, of rows that may be of another kind than the others."""
+        if self.split is None or self.drawn:
+            return frozenset()
+        return frozenset(np.unique(np.char.strip(self.split.astype(str))).tolist()) - {"train"}
 
     @property
     def label(self) -> Label:

@@ -4,9 +4,10 @@ The one who asks has the records' columns and labels, and is not told which were
 its View holds the answers and, if the attack trains references, theirs. Asking changes what
 policies draw and count, so such an attack has a training of its own.
 
-Where a column of the table says which rows are for training, the same rows are asked about on every
-seed, and those that were not trained on may be of another kind. So the same attack also reads
-systems that were not trained on the rows that it asks about: what it tells there is no membership.
+Where the data set says which rows are for training (`Task.fixed`), those that were not trained on
+may be of another kind, so that chance is no baseline. There the same attack, with the references
+that it has, also reads systems that were not trained on the rows that it asks about. What it tells
+there is no membership, and all that it tells of the audited system beyond that is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from weakref import proxy
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core.rng import derive, generator
@@ -26,7 +29,7 @@ from vflsec.core.view import Known, References, Table, View
 from vflsec.measure.attack import Answer
 from vflsec.measure.controls import Control
 from vflsec.measure.prepared import Prepared
-from vflsec.specs import CellSpec, left_out
+from vflsec.specs import LEFT_OUT, CellSpec, left_out
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.loop import predict
 
@@ -40,57 +43,88 @@ def asked_rows(task: Task, seed: int, most: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=g)]
 
 
+def exchange(task: Task, out: Tensor, into: Tensor, side: str, back: Tensor) -> Task:
+    """`task` that trains on `into` instead of `out`; its row set `side` has `back` for `into`."""
+
+    def moved(of: Tensor) -> Tensor:
+        if not bool(torch.isin(task.sets["labelled"], of).all()):
+            return of
+        return torch.cat([of[~torch.isin(of, out)], into]).sort().values
+
+    sets = {k: moved(v) for k, v in task.sets.items() if k not in ("test", "validation")}
+    rest = task.sets[side]
+    rest = torch.cat([rest[~torch.isin(rest, into)], back]).sort().values
+    return replace(
+        task,
+        sets={**task.sets, **sets, side: rest},
+        active_labelled=moved(task.active_labelled),
+    )
+
+
 def reference_task(task: Task, rows: Tensor, seed: int) -> tuple[Task, Tensor]:
     """`task` with another random half of `rows` in the training, and which half (2 m,) bool."""
     g = generator(seed, "membership", "half")
     chosen = torch.zeros(len(rows), dtype=torch.bool)
     chosen[torch.randperm(len(rows), generator=g)[: len(rows) // 2]] = True
     was = torch.isin(rows, task.sets["labelled"])
-
-    def moved(of: Tensor) -> Tensor:
-        if not bool(torch.isin(rows[was], of).all()):
-            return of
-        kept = of[~torch.isin(of, rows)]
-        return torch.cat([kept, rows[chosen]]).sort().values
-
-    sets = {k: moved(v) for k, v in task.sets.items() if k not in ("test", "validation")}
-    test = task.sets["test"]
-    out = torch.cat([test[~torch.isin(test, rows)], rows[~chosen]]).sort().values
-    changed = replace(
-        task,
-        sets={**task.sets, **sets, "test": out},
-        active_labelled=moved(task.active_labelled),
-    )
-    return changed, chosen
+    out = rows[was & ~chosen]
+    return exchange(task, out, rows[chosen & ~was], "test", out), chosen
 
 
-def tasks_without(task: Task, rows: Tensor) -> tuple[list[Task], Tensor]:
+def tasks_without(task: Task, rows: Tensor, seed: int) -> tuple[list[Task], Tensor]:
     """`task` without a part of the `rows` that it trains on, for each of a few parts.
 
-    Rows stand in a random order. Nothing is trained on in their place, and test rows stay what they
-    are.
+    Validation rows of the same classes are trained on instead, where seeds draw these: then each is
+    the task as another seed deals it out, with as many rows, and a system that keeps nothing of
+    single rows answers alike. Where there are too few, nothing is trained on instead.
 
     Returns:
-        the tasks, and which of them answers for each row (2 m,): one that leaves it out, and for
-            test rows any.
+        the tasks, and which rows each leaves out (k, 2 m) bool.
     """
-    inside = torch.isin(rows, task.sets["labelled"])
-    trained = rows[inside]
-    k = left_out(len(trained), len(task.sets["labelled"]))
-    size = math.ceil(len(trained) / k)  # the same for every part, so the last ones may overlap
-    asked = torch.arange(len(rows)) % k
-    asked[inside] = (torch.arange(len(trained)) // size).clamp_max(k - 1)
-    made = []
+    g = generator(seed, "membership", "spare")
+    spare = task.sets["validation"]
+    spare = spare[torch.randperm(len(spare), generator=g)]
+    spare = spare[:0] if "validation" in task.fixed else spare
+    trained = rows[torch.isin(rows, task.sets["labelled"])]
+    k = left_out(len(trained), len(spare))
+    made, gone = [], []
     for i in range(k):
-        out = trained[min(i * size, len(trained) - size) :][:size]
+        out, into, back = [], [], []
+        for c in task.y[trained].unique():
+            mine = trained[task.y[trained] == c]
+            size = math.ceil(len(mine) / k)  # the same for every part, so the last may overlap
+            out.append(mine[min(i * size, len(mine) - size) :][:size])
+            into.append(spare[task.y[spare] == c][:size])
+            back.append(out[-1][: len(into[-1])])
+        left, *swapped = (torch.cat(of) for of in (out, into, back))
+        made.append(exchange(task, left, swapped[0], "validation", swapped[1]))
+        gone.append(torch.isin(rows, left))
+    return made, torch.stack(gone)
 
-        def without(of: Tensor, out: Tensor = out) -> Tensor:
-            return of[~torch.isin(of, out)]
 
-        sets = {name: of if name in ("test", "validation") else without(of)
-                for name, of in task.sets.items()}  # fmt: skip
-        made.append(replace(task, sets=sets, active_labelled=without(task.active_labelled)))
-    return made, asked
+def compare_within(scores: NDArray[np.float64], gone: NDArray[np.bool_], test: NDArray[np.bool_]
+                   ) -> NDArray[np.float64]:  # fmt: skip
+    """One score (n,) for each row, by which rows of one system are compared among themselves alone.
+
+    A row that was left out is put where it stands among the test rows, in the answers of the system
+    that leaves it out (the mean, if several do). So its figures are means of those of all systems.
+    Scores of two systems compared with each other would blur what rows differ by.
+
+    Args:
+        scores: (k, n) by the answers of each system.
+        gone: (k, n) which rows each leaves out.
+        test: (n,) which are test rows.
+    """
+    if not np.isfinite(scores).all():
+        return np.full(scores.shape[1], np.nan)
+    ranks = []
+    for of in scores:
+        known = np.sort(of[test])
+        below, upto = (np.searchsorted(known, of, side) for side in ("left", "right"))
+        ranks.append((below + upto) / 2)
+    place = np.average(ranks, axis=0, weights=np.where(test, 1, gone))
+    place[np.flatnonzero(test)[np.argsort(place[test])]] = np.arange(test.sum()) + 0.5
+    return place
 
 
 class Asking:
@@ -110,34 +144,40 @@ class Asking:
         ]
         self._heard = _Heard(training, torch.stack(self.rows), self.every)
         self._made: dict[str, References] = {}
-        self._without: dict[str, Tensor] = {}
+        self._without: dict[str, tuple[Tensor, Tensor]] = {}
 
     def beside(self, answer: Answer, r: int) -> Answer:
-        """An answer with what the attack makes of systems without the rows among its controls.
+        """An answer beside what the attack makes of systems without the rows, and nothing else.
 
-        Of tables that say themselves which rows are for training, where nothing else compares each
-        row with itself.
+        Of data that say themselves which rows are tested on: what tells these apart without any
+        membership is the baseline, and guessing is none.
         """
-        cell = self.training.cells[r]
-        if answer.guess is None or self.of.attack.trains or not cell.data.get("split"):
+        if answer.guess is None or not self.training.task(r).fixed:
             return answer
+        view, (phase, _, epoch) = answer.view, answer.phase.partition("@")
 
         def controls() -> list[Control]:
-            phase = answer.phase.partition("@")[0]
-            blind = self._view(answer.view, self._answered(cell, r, phase), r)
-            rng = generator(cell.seed, "membership", "left out")
-            guess = self.of.attack.infer(blind, rng)
-            return [*answer.controls(), Control("left out", guess, math.nan)]
+            heard, gone = self._answered(r, phase)
+            blind = [replace(self._view(view, a, r), references=view.references) for a in heard]
+            blind = [v.until(int(epoch)) for v in blind] if epoch else blind
+            rng = generator(self.training.cells[r].seed, "membership", LEFT_OUT)
+            guesses = [self.of.attack.infer(v, rng) for v in blind]
+            test = torch.isin(self.rows[r], self.training.task(r).sets["test"])
+            scores = np.stack([g.scores for g in guesses])
+            scores = compare_within(scores, gone.numpy(), test.numpy())
+            return [Control(LEFT_OUT, replace(guesses[0], scores=scores), math.nan)]
 
         return replace(answer, controls=controls)
 
-    def _answered(self, cell: CellSpec, r: int, phase: str) -> Tensor:
-        """Answers (T, n, C) about each row of a system like replica `r` that leaves it out."""
+    def _answered(self, r: int, phase: str) -> tuple[Tensor, Tensor]:
+        """Answers (k, T, n, C) of systems like replica `r` that each leave out a part of the rows,
+        and which (k, n).
+        """
+        cell = self.training.cells[r]
         key = f"{cell.key} {phase}"
         if key not in self._without:
-            made, asked = tasks_without(self.training.task(r), self.rows[r])
-            heard = self._trained(cell, r, made, phase, "left out")  # (k, T, n, C)
-            self._without[key] = heard[asked, :, torch.arange(len(asked))].transpose(0, 1)
+            made, gone = tasks_without(self.training.task(r), self.rows[r], cell.seed)
+            self._without[key] = self._trained(cell, r, made, phase, LEFT_OUT), gone
         return self._without[key]
 
     def give(self, moment: Moment) -> Given:

@@ -63,7 +63,7 @@ class Control:
             ``principal`` for a quantity, and these after ``value, `` for a question about it;
             ``sample`` or ``logistic`` for a share. After
             ``labelled, `` the same beside own labels (``labelled`` alone is linear). Of membership
-            ``left out`` (:mod:`vflsec.engine.membership_queries`).
+            ``left out`` alone (:mod:`vflsec.engine.membership_queries`).
         guess: log class shares (n, C) of all target rows, or features (n, d).
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where

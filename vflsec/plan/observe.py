@@ -14,7 +14,7 @@ from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import Need, as_needs
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
-from vflsec.specs import OF_THE_LABELS, Params, find_exhausted, list_victims
+from vflsec.specs import LEFT_OUT, OF_THE_LABELS, Params, find_exhausted, list_victims
 
 if TYPE_CHECKING:
     from vflsec.core.algorithm import Algorithm
@@ -241,6 +241,16 @@ def count_labelled_rows(source: Source, split: Params) -> tuple[int, int]:
     return (0, 0) if sets is None else (len(sets.labelled), count_rarest(source, sets.labelled))
 
 
+def count_spare_rows(source: Source, split: Params) -> int | None:
+    """How many rows that seeds draw can be trained on instead of others; None where seeds draw the
+    test rows, too.
+    """
+    if not source.fixed:
+        return None
+    sets = None if "validation" in source.fixed else _divide(source, split)
+    return 0 if sets is None else len(sets.validation)
+
+
 FEW_LEFT = 10
 """With fewer rows of a class left to guess, a note says on how few figures rest."""
 
@@ -268,18 +278,17 @@ def warn_of_membership(
 ) -> list[str]:
     """Why an attack on membership may say too much or too little, in words.
 
-    Too much, without references, where the data set tells training and test rows apart: either may
-    be harder whatever was trained on, which of own tables a control measures. Too little where
-    labels were changed before training.
+    Too much where the data set tells training and test rows apart: either may be harder whatever
+    was trained on, which a control measures. Too little where labels were changed before training.
     """
     if attack.target != "membership":
         return []
     found = []
-    if source.split is not None and not attack.trains:
-        cure = f"{attack.name} has a control for it (left out)"
-        if not info.section.get("split"):
-            cure = f"give {attack.name} references"
-        found.append(f"{info.name}: the fixed split may be separable without a leak; {cure}.")
+    if source.fixed:
+        found.append(
+            f"{info.name}: the fixed split may be separable without a leak; {attack.name} is "
+            f"compared with itself on systems without the rows ({LEFT_OUT})."
+        )
     changed = dict.fromkeys(
         d.name for c in cells for d in c.defenses
         if d.strength != 0 and registry.defenses.create(d.name, d.params).overrides("labels")

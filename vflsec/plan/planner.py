@@ -34,6 +34,7 @@ from vflsec.plan.observe import (
     check_divisible,
     choose_attacker,
     count_labelled_rows,
+    count_spare_rows,
     drop_column_names,
     find_refusal,
     warn_of_few_left,
@@ -217,6 +218,7 @@ class _Planner:
             ),
             labelled=labelled,
             rarest=rarest,
+            spare=count_spare_rows(source, info.split),
             label_holder=source.label_holder,
         )
         return info, source

@@ -36,6 +36,8 @@ class DataInfo:
         labelled: training rows with a label, at least one fewer than which may be granted; 0 if
             that cannot be told before training.
         rarest: those of the rarest class, of any label; 0 likewise, and for a quantity.
+        spare: rows that can stand in for training rows that membership leaves out; None where seeds
+            draw the test rows, so that it need not.
         digest: of the content.
         missing: {party: {column: rows without a value}}.
         tables: of the user, see :mod:`vflsec.data.table_facts`.
@@ -51,6 +53,7 @@ class DataInfo:
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     labelled: int = 0
     rarest: int = 0
+    spare: int | None = None
     tables: UserTables = field(default_factory=UserTables)
     label_holder: bool = False
     labels: tuple[str, ...] = ()

@@ -169,14 +169,18 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
     return [Step(StepKind.MORE_SEEDS, f"{text}.", again)]
 
 
+def _name_missing(v: Verdict) -> str:
+    """The rows of which more may decide a gate: membership takes no known ones."""
+    return "known_rows" if v.gate.limits_leaks and v.target != "membership" else "test rows"
+
+
 def _stuck(of: Asked, summary: Summary) -> list[Step]:
     """What to do where no number of seeds decides."""
-    leaks = {v.gate.limits_leaks for v in of}
-    kinds = " or ".join("known_rows" if leak else "test rows" for leak in sorted(leaks)[::-1])
+    kinds = " or ".join(sorted({_name_missing(v) for v in of}))
     do, command = f"Take more {kinds}, or try another strength or limit.", SHOW_GATE
     if summary.is_of_traces:
         do = f"{_RECORD_MORE}, or try another limit."
-    elif True in leaks:
+    elif "known_rows" in kinds:
         command = "vflsec show attack"
     return [Step(StepKind.STUCK, f"More seeds do not decide {name_gates(of)}. {do}", command)]
 

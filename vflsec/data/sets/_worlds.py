@@ -59,7 +59,7 @@ def make_world(
     split = None if sides is None else np.repeat(list(sides), list(sides.values()))
     return Source(
         name=made.name, parties=parties, active=next(iter(parties)), y=y, class_names=class_names,
-        split=split, digest=world_digest(made.name, made), **more,
+        split=split, drawn=True, digest=world_digest(made.name, made), **more,
     )  # fmt: skip
 
 

@@ -87,7 +87,8 @@ class Alike(DataSet):
         return Source(
             name="alike", parties=parties, active=next(iter(self.columns)), y=y,
             class_names=tuple(f"class{c}" for c in range(len(self.classes))), values=values,
-            split=sides[standing] if all(sides) else None, digest=world_digest("alike", self),
+            split=sides[standing] if all(sides) else None, drawn=True,
+            digest=world_digest("alike", self),
         )  # fmt: skip
 
     def _party(
