@@ -20,10 +20,15 @@ from vflsec.core.rng import generator
 from vflsec.core.view import Facts, Known, References, Table, View
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.engine.membership_queries import asked_rows, reference_task, tasks_without
+from vflsec.engine.membership_queries import (
+    asked_rows,
+    compare_within,
+    reference_task,
+    tasks_without,
+)
 from vflsec.errors import ThreatModelError
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Measure
+from vflsec.specs import LEFT_OUT, AttackSpec, CellSpec, DefenseSpec, Measure, left_out
 from vflsec.testing import small_task
 
 FACTS = Facts("splitnn", "train", "active", ("active", "passive1"), 2)
@@ -154,26 +159,27 @@ def test_records_are_as_many_of_each_side_and_references_hold_another_half() -> 
 
 def audited(
     params: dict[str, Any], *, epochs: int, shuffle: bool = False, returns: bool = True,
-    seeds: int = 3, defense: tuple[DefenseSpec, ...] = (), rows: int = 160, column: str = "",
-    harder: float = 0.0,
+    seeds: int = 3, defense: tuple[DefenseSpec, ...] = (), rows: int = 160, fixed: bool = False,
+    wrong: dict[str, float] | None = None, columns: int = 100,
 ) -> list[list[Measure]]:  # fmt: skip
     """Measures of `membership` on a world of noise labels or of a plain rule, by seed.
 
-    A `column` says which rows are for training; labels of a share of test rows are `harder`: wrong.
+    Test rows are `fixed` by the data, or drawn; a share of the labels of row sets is `wrong`.
     """
-    world = registry.datasets.create(
-        "control_gaussian", {"rows": rows, "test_rows": 160, "validation_rows": 60}
-    )
+    sizes = {"rows": rows, "test_rows": 160, "validation_rows": 60, "d_passive": columns}
+    world = registry.datasets.create("control_gaussian", sizes)
     tasks = {s: make_task(world.load(s), s, shuffle_labels=shuffle) for s in range(seeds)}
     training = {
         "epochs": epochs, "patience": 0, "select": False, "lr": 0.01, "batch_size": 32,
         "returns_predictions": returns,
     }  # fmt: skip
     for s, task in tasks.items():
-        wrong = task.sets["test"][torch.rand(160, generator=generator(s, "wrong")) < harder]
-        task.y[wrong] = 1 - task.y[wrong]
-    data = {"name": "w", **({"split": column} if column else {})}
-    cells = [CellSpec(data, "splitnn", training, defense, s) for s in range(seeds)]
+        for name, share in (wrong or {}).items():
+            of = task.sets[name]
+            of = of[torch.rand(len(of), generator=generator(s, "wrong")) < share]
+            task.y[of] = 1 - task.y[of]
+        tasks[s] = replace(task, fixed=frozenset({"test"} if fixed else {}))
+    cells = [CellSpec({"name": "w"}, "splitnn", training, defense, s) for s in range(seeds)]
     spec = AttackSpec("membership", params, adversary=("passive",))
     spec = replace(spec, adversary=(tasks[0].passive[0],))
     return [r.measures for r in run_cohort(cells, [spec], tasks, device="cpu", main=False)]
@@ -205,39 +211,110 @@ def gains(found: list[list[Measure]]) -> list[float]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("signal", sampled(["loss", "trajectory"]))
-def test_test_rows_of_another_kind_are_no_membership(signal: str) -> None:
+KINDS = sampled([{}, {"references": 4}, {"signal": "trajectory"}])
+
+
+@pytest.mark.parametrize("params", KINDS)
+def test_test_rows_of_another_kind_are_no_membership(params: dict[str, Any]) -> None:
     """Four in ten labels of test rows are wrong: an AUC of 0.7 that training has no part in.
 
     What it learns of rows by heart is found all the same, and no more of it than without.
     """
-    plain: dict[str, Any] = {"epochs": 4, "rows": 1200, "column": "year"}
-    said = audited({"signal": signal}, **plain | {"harder": 0.4, "column": ""})
-    found = audited({"signal": signal}, **plain | {"harder": 0.4})
+    plain: dict[str, Any] = {"epochs": 3, "rows": 800, "fixed": True}
+    harder = {"wrong": {"test": 0.4}}
+    said = audited(params, **plain | harder | {"fixed": False})
+    found = audited(params, **plain | harder)
     assert values(found) == values(said)
-    assert set(found[0][0].controls) == {"majority", "left out"}
-    known = np.mean(gains(audited({"signal": signal}, **plain)))
-    assert np.mean(gains(said)) > known + 0.15
-    assert known - 0.05 < np.mean(gains(found)) < known + 0.02
-    loud = audited({"signal": signal}, epochs=40, shuffle=True, column="year")
+    assert {name for m in found[0] for name in m.controls} == {LEFT_OUT}
+    known = np.mean(gains(audited(params, **plain)))
+    assert known - 0.06 < np.mean(gains(found)) < known + 0.02
+    if not params:
+        assert np.mean(gains(said)) > known + 0.15
+    loud = audited(params, epochs=30, shuffle=True, fixed=True, seeds=2)
     assert min(gains(loud)) > 0.25
 
 
-@pytest.mark.parametrize(("most", "parts", "size"), [(100, 3, 34), (35, 2, 18), (240, 3, 34)])
-def test_every_row_is_answered_by_a_system_that_leaves_it_out(
-    most: int, parts: int, size: int
-) -> None:
-    task = small_task(0, n=400)  # 240 to train on, 100 to test
+def test_test_rows_that_are_easier_hide_no_membership() -> None:
+    """Three in ten labels of training rows are wrong and kept by heart: test rows, which have none,
+    are answered about as surely, and an AUC beside 0.5 tells half of it.
+    """
+    easier: dict[str, Any] = {"epochs": 5, "rows": 1200, "columns": 30}
+    easier |= {"wrong": {"labelled": 0.3}}
+    hidden, found = audited({}, **easier), audited({}, **easier, fixed=True)
+    assert np.mean(gains(found)) > np.mean(gains(hidden)) + 0.05
+    assert min(gains(found)) > 0.05
+
+
+@pytest.mark.parametrize("params", KINDS)
+def test_rows_of_another_kind_that_are_not_kept_give_nothing(params: dict[str, Any]) -> None:
+    """An untrained system cannot know a row, whatever its kind: the mean is 0 within its error."""
+    null: dict[str, Any] = {"epochs": 0, "rows": 400, "seeds": 8, "fixed": True}
+    for wrong in ({}, {"test": 0.4}):
+        found = np.array(gains(audited(params, **null, wrong=wrong)))
+        assert abs(found.mean()) < stats.t.isf(0.001, 7) * found.std(ddof=1) / 8**0.5
+
+
+@pytest.mark.parametrize(("most", "parts"), [(100, 2), (35, 2)])
+def test_every_row_is_answered_by_a_system_that_leaves_it_out(most: int, parts: int) -> None:
+    """And that trains on as many rows of each class, as another seed would deal them out."""
+    task = small_task(0, n=400)  # 240 to train on, 100 to test, 60 to validate
     rows = asked_rows(task, 5, most)
     inside = torch.isin(rows, task.sets["labelled"])
-    made, asked = tasks_without(task, rows)
-    assert len(made) == parts
-    for k, one in enumerate(made):
-        assert not torch.isin(rows[inside & (asked == k)], one.sets["labelled"]).any()
-        assert len(one.sets["labelled"]) == 240 - size
+    made, gone = tasks_without(task, rows, 7)
+    asked, spare = (task.y[of].bincount() for of in (rows[inside], task.sets["validation"]))
+    lost = ((asked + parts - 1) // parts - spare).clamp_min(0)  # classes differ in their shares
+    assert gone.shape == (parts, len(rows))
+    assert int(lost.sum()) < 5
+    assert torch.equal(gone.any(0), inside)
+    for one, out in zip(made, gone, strict=True):
+        assert not torch.isin(rows[out], one.sets["labelled"]).any()
         assert torch.equal(one.sets["test"], task.sets["test"])
-        assert torch.isin(one.active_labelled, task.active_labelled).all()
-    assert int(asked[~inside].bincount().min()) > 0.5 * inside.sum() / parts
+        assert torch.isin(one.active_labelled, one.sets["labelled"]).all()
+        for name in ("labelled", "validation"):
+            known, now = (task.y[t.sets[name]].bincount() for t in (task, one))
+            assert torch.equal(known - now, lost if name == "labelled" else 0 * lost), name
+        both = torch.cat([one.sets["labelled"], one.sets["validation"]])
+        known = torch.cat([task.sets["labelled"], task.sets["validation"]])
+        assert bool(torch.isin(both, known).all())
+        assert len(both.unique()) == len(both)
+
+
+def test_validation_rows_that_the_data_name_are_not_trained_on() -> None:
+    task = replace(small_task(0, n=400), fixed=frozenset({"test", "validation"}))
+    made, gone = tasks_without(task, asked_rows(task, 5, 100), 7)
+    assert len(made) == left_out(100, 0) == 10
+    for one, out in zip(made, gone, strict=True):
+        assert len(one.sets["labelled"]) == 240 - int(out.sum())
+        assert 10 <= int(out.sum()) <= 11  # a tenth of each of two classes
+        assert torch.equal(one.sets["validation"], task.sets["validation"])
+
+
+def test_rows_are_compared_with_test_rows_by_one_system_alone() -> None:
+    """Systems of different levels: compared with each other, an AUC of 1 would seem one of 0.75."""
+    g = generator(0, "within")
+    n, test = 400, np.arange(400) >= 200
+    gone = np.stack([np.arange(n) < 100, (np.arange(n) >= 100) & ~test])
+    kind = torch.randn(n, generator=g, dtype=torch.float64).numpy() + 1.0 * ~test
+    scores = np.stack([kind, 50 + 3 * kind])
+    found = compare_within(scores, gone, test)
+    one = [auc(np.r_[s[o], s[test]], torch.tensor([1] * 100 + [0] * 200))
+           for s, o in zip(scores, gone, strict=True)]  # fmt: skip
+    assert auc(found, torch.from_numpy(~test)) == pytest.approx(np.mean(one), abs=1e-12)
+    own = np.where(gone[0] | (np.arange(n) % 2 == 0), scores[0], scores[1])
+    assert abs(auc(own, torch.from_numpy(~test)) - np.mean(one)) > 0.05
+    tied = compare_within(np.zeros((2, n)), gone, test)
+    assert auc(tied, torch.from_numpy(~test)) == 0.5
+    assert np.isnan(compare_within(np.where(scores > 52, np.inf, scores), gone, test)).all()
+
+
+def test_worlds_are_drawn_alike_and_tables_with_a_split_are_not() -> None:
+    world = registry.datasets.create("control_gaussian", {}).load(0)
+    assert (world.split is None, world.fixed, make_task(world, 0).fixed) == (
+        False, frozenset(), frozenset(),
+    )  # fmt: skip
+    table = replace(world, drawn=False)
+    assert make_task(table, 0).fixed == {"test", "validation"}
+    assert replace(table, split=None).fixed == frozenset()
 
 
 def test_references_and_trajectories_find_it_too() -> None:
@@ -299,11 +376,29 @@ def test_rows_trained_on_under_labels_that_tell_nothing_are_answered_more_surely
     assert np.mean(sure) > np.mean(blind) + 0.1
 
 
-@pytest.mark.parametrize(("references", "said"), [(0, 1), (4, 0)])
+@pytest.mark.parametrize("references", [0, 4])
+@pytest.mark.parametrize("column", ["part", ""])
 def test_a_split_by_a_column_and_changed_labels_are_said(
-    references: int, said: int, tmp_path: Path
+    references: int, column: str, tmp_path: Path
 ) -> None:
-    """Test rows with other labels (a later year) are harder: a threshold calls that membership."""
+    """Test rows with other labels (a later year) are harder: that is no membership."""
+    plan = planned(tmp_path, references, column, [{"name": "label_dp", "strength": [0, 1]}])
+    assert len([n for n in plan.notes if f"({LEFT_OUT})" in n]) == bool(column)
+    assert len([n for n in plan.notes if "label_dp changes labels" in n]) == 1
+
+
+def test_the_estimate_knows_of_trainings_without_the_rows(tmp_path: Path) -> None:
+    """34 rows are trained on, 6 validate and 20 are asked for: 4 trainings for each."""
+    known = {}
+    for column, spare in (("part", 6), ("", None)):
+        few, many = (planned(tmp_path, k, column, []) for k in (0, 4))
+        assert {g.data.spare for g in few.groups if g.role == "audit"} == {spare}
+        known[column] = 4 * few.cost.steps / (many.cost.steps - few.cost.steps)
+    assert known["part"] - known[""] == pytest.approx(left_out(20, 6)) == 4
+
+
+def planned(tmp_path: Path, references: int, column: str, defenses: list[dict[str, Any]]) -> Any:
+    """The plan of an audit of tables, whose `column` says which rows are for training."""
     from vflsec.config.scenario import load_scenario
     from vflsec.engine.dry_run import make_plan
 
@@ -312,15 +407,14 @@ def test_a_split_by_a_column_and_changed_labels_are_said(
     (tmp_path / "t.csv").write_text("id,x1,x2,y,part\n" + "\n".join(lines) + "\n")
     sections = {
         "data": {"file": str(tmp_path / "t.csv"), "label": "y", "id": "id", "active": "a",
-                 "split": "part", "columns": {"a": ["x1"], "b": ["x2"]}},
+                 **({"split": column} if column else {"drop": ["part"]}),
+                 "columns": {"a": ["x1"], "b": ["x2"]}},
         "algorithm": {"name": "splitnn", "epochs": 1, "returns_predictions": True},
-        "defense": [{"name": "label_dp", "strength": [0, 1]}],
+        "defense": defenses,
         "attack": [{"name": "membership", "references": references}],
         "audit": {"seeds": 2, "references": []},
     }  # fmt: skip
-    notes = make_plan(load_scenario(sections, []), try_out=False).notes
-    assert len([n for n in notes if "(left out)" in n]) == said
-    assert len([n for n in notes if "label_dp changes labels" in n]) == 1
+    return make_plan(load_scenario(sections, []), try_out=False)
 
 
 @pytest.mark.parametrize("count", [2, 3, 6, 7, 11, 13, 40])
@@ -331,10 +425,10 @@ def test_parts_that_are_left_out_are_of_one_size_and_hold_who_is_asked(count: in
     sets = {k: labelled if k in ("labelled", "aligned") else v for k, v in task.sets.items()}
     task = replace(task, sets=sets, active_labelled=labelled)
     rows = asked_rows(task, 0, 1000)
-    made, asked = tasks_without(task, rows)
+    made, gone = tasks_without(task, rows, 7)
     assert len({len(t.sets["labelled"]) for t in made}) == 1
-    for row, part in zip(rows.tolist(), asked.tolist(), strict=True):
-        assert row not in made[part].sets["labelled"].tolist()
+    for one, out in zip(made, gone, strict=True):
+        assert not torch.isin(rows[out], one.sets["labelled"]).any()
     left = [set(labelled.tolist()) - set(t.sets["labelled"].tolist()) for t in made]
     assert set.union(*left) == set(labelled.tolist())
     assert all(left)

@@ -83,11 +83,11 @@ def _count_steps(group: Group | Work) -> int:
 def _count_trained_beside(spec: AttackSpec, group: Group) -> int:
     """Trainings that an attack takes for each one that it attacks, its controls' among them."""
     attack = registry.attacks.create(spec.name, spec.params)
-    if attack.target != "membership" or group.data.spare is None:
+    spare, trained = group.data.spare, group.data.labelled
+    if attack.target != "membership" or spare is None:
         return attack.trains
-    trained, rest = group.data.labelled, group.data.rows - group.data.labelled
-    asked = min(trained, rest, int(getattr(attack, "queries", rest)))
-    return attack.trains + left_out(asked, group.data.spare)
+    rest = group.data.rows - trained - spare
+    return attack.trains + left_out(min(trained, rest, int(getattr(attack, "queries", rest))), spare)
 
 
 def _count_labelled(group: Group | Work) -> float:
