@@ -17,14 +17,16 @@ Attacker: whoever is told the system's predictions (``returns_predictions = true
 records whose columns and label it has: the threat of an outsider. Parties of the training know its
 rows by their ids and need no attack. The references also take both parties' columns of all records
 and the training's recipe, defenses included: a worst case. As many rows trained on as test rows are
-asked about, at most `queries` each. Cost: a training of its own, and k more for every cell.
+asked about, at most `queries` each. Cost: a training of its own, and k more for every cell; two to
+ten more where the data say which rows are tested on (baseline ``left out``).
 Known failure cases: a system that does not overfit answers alike for both (which is what the null
 shows); a label that was changed before training (label-DP) is not the one asked about, so that only
 ``confidence`` tells; rows of people who appear on both sides; test rows that are of another kind
-than training rows (a split by time), which threshold forms tell apart by how hard they are and
-references do not (where a column says which rows are for training, two to five more trainings for
-each leave out the rows asked about, and what is told there is no membership: control ``left out``);
-it sees single records and no distribution over many systems.
+than training rows (a split by time), which it tells apart by how hard they are, with references
+too, for these train on half of the test rows. So where the data say which rows are tested on, it is
+compared with itself, references included, on systems that leave out the rows asked about, and with
+nothing else (``left out``): easier test rows hide no memory, and harder ones are none. It sees
+single records and no distribution over many systems.
 
 Source: loss threshold: Yeom, Giacomelli, Fredrikson, Jha, "Privacy risk in machine learning", CSF
 2018, arXiv:1709.01604; likelihood ratio: Carlini, Chien, Nasr, Song, Terzis, Tramer, "Membership

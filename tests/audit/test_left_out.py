@@ -65,7 +65,8 @@ def test_it_is_judged_by_its_gain_over_rows_that_are_left_out(
 
 def test_hits_at_few_false_alarms_turned_round_have_no_control() -> None:
     """Turned round the left out rows have other hits than these; the ranking says what is so."""
-    hits = asked(0.02, 0.02, np.array(STEADY) / 2, metric="tpr_at_1pct_fpr", turned=0.4, primary="auc")
+    of: dict[str, Any] = {"metric": "tpr_at_1pct_fpr", "turned": 0.4, "primary": "auc"}
+    hits = asked(0.02, 0.02, np.array(STEADY) / 2, **of)
     assert (point(hits).mirrored.mean, point(hits).turned.mean) == (None, 0.4)
     gate = Gate(max=0.05, of="tpr_at_1pct_fpr")
     for left, verdict in ((0.30, "PASS"), (0.40, "INCONCLUSIVE")):

@@ -87,7 +87,8 @@ def _count_trained_beside(spec: AttackSpec, group: Group) -> int:
     if attack.target != "membership" or spare is None:
         return attack.trains
     rest = group.data.rows - trained - spare
-    return attack.trains + left_out(min(trained, rest, int(getattr(attack, "queries", rest))), spare)
+    asked = min(trained, rest, int(getattr(attack, "queries", rest)))
+    return attack.trains + left_out(asked, spare)
 
 
 def _count_labelled(group: Group | Work) -> float:

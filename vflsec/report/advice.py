@@ -225,7 +225,8 @@ def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
     v = of[0]
     flipped = (p.mirrored for p in summary.points if p.answer == v.answer and p.is_ranking)
     shown = any(is_leak(f.mean, f.low) for f in flipped)
-    more = _RECORD_MORE if summary.is_of_traces else "Grant known_rows"
+    rows = _name_missing(v)
+    more = _RECORD_MORE if summary.is_of_traces else f"Take more {rows}"
     text = (
         f"{clean(v.attack)} {'leaks' if shown else 'may leak'} at {format_place(v)} if its classes "
         f"are swapped. {more}, and look for another strength."
