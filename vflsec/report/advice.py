@@ -169,18 +169,22 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
     return [Step(StepKind.MORE_SEEDS, f"{text}.", again)]
 
 
-def _name_missing(v: Verdict) -> str:
-    """The rows of which more may decide a gate: membership takes no known ones."""
-    return "known_rows" if v.gate.limits_leaks and v.target != "membership" else "test rows"
+def _is_of_known_rows(v: Verdict) -> bool:
+    """Whether more known rows may decide a gate, or more test rows: membership takes no others."""
+    return v.gate.limits_leaks and v.target != "membership"
+
+
+_ROWS = {True: "known_rows", False: "test rows"}
 
 
 def _stuck(of: Asked, summary: Summary) -> list[Step]:
     """What to do where no number of seeds decides."""
-    kinds = " or ".join(sorted({_name_missing(v) for v in of}))
-    do, command = f"Take more {kinds}, or try another strength or limit.", SHOW_GATE
+    kinds = sorted({_is_of_known_rows(v) for v in of}, reverse=True)
+    rows = " or ".join(_ROWS[known] for known in kinds)
+    do, command = f"Take more {rows}, or try another strength or limit.", SHOW_GATE
     if summary.is_of_traces:
         do = f"{_RECORD_MORE}, or try another limit."
-    elif "known_rows" in kinds:
+    elif kinds[0]:
         command = "vflsec show attack"
     return [Step(StepKind.STUCK, f"More seeds do not decide {name_gates(of)}. {do}", command)]
 
@@ -225,7 +229,7 @@ def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
     v = of[0]
     flipped = (p.mirrored for p in summary.points if p.answer == v.answer and p.is_ranking)
     shown = any(is_leak(f.mean, f.low) for f in flipped)
-    rows = _name_missing(v)
+    rows = _ROWS[_is_of_known_rows(v)]
     more = _RECORD_MORE if summary.is_of_traces else f"Take more {rows}"
     text = (
         f"{clean(v.attack)} {'leaks' if shown else 'may leak'} at {format_place(v)} if its classes "
