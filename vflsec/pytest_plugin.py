@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--vflsec-until-decided", type=int, metavar="N", default=None,
-        help="Add seeds, up to N, until every gate is decided.",
+        help="Add seeds, up to N, while they may decide.",
     )  # fmt: skip
     group.addoption(
         "--vflsec-baseline", metavar="FILE", default=None,

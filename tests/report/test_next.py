@@ -160,8 +160,8 @@ def test_too_few_seeds_to_show_anything_ask_for_more(
     ]
     if asks and seeds > 1:
         words = shlex.split(steps[0].command)
-        count = int(words[words.index("--seeds") + 1])
-        assert count == seeds + (c.more_seeds or 0)
+        count = seeds + (c.more_seeds or 0)
+        assert int(words[words.index("--until-decided") + 1]) == max(seeds + 5, count)
         for n, still in ((count, False), (count - 1, True)):
             point = make_point(NONE, "norm", "label", gain, spread, seeds=n)
             (c,) = (c for c in make_summary([point], []).claims if c.quantity is Quantity.LEAKAGE)
@@ -192,7 +192,8 @@ def test_seeds_are_advised_where_they_would_validate(more: Any, kinds: list[Step
     for s in steps:
         if s.kind is StepKind.VALIDATE_BY_SEEDS:
             words = shlex.split(s.command)
-            assert int(words[words.index("--seeds") + 1]) == 5 + max(x for x in more if x)
+            budget = int(words[words.index("--until-decided") + 1])
+            assert budget == 5 + max(5, *(x for x in more if x))
             assert "cluster" in s.text or more[1] is None
 
 

@@ -111,7 +111,7 @@ def audit(
     fresh: FreshOption = False,
     until_decided: Annotated[
         int | None,
-        typer.Option(min=1, metavar="SEEDS", help="Add seeds until gates decide, up to this many."),
+        typer.Option(min=1, metavar="SEEDS", help="Add seeds while they decide, up to this many."),
     ] = None,
     keep_views: Annotated[
         bool, typer.Option("--keep-views", help="Keep what attackers saw, for `vflsec attack`.")

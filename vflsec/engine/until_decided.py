@@ -1,4 +1,4 @@
-"""Run more seeds until every gate is decided, up to a budget, without deciding by peeking.
+"""Run more seeds until nothing asks for more, up to a budget, without deciding by peeking.
 
 Looking at the verdict after each batch of seeds and stopping at the first that decides would accuse
 a sealed system too often. So each look has its share of the error, and the results keep how many
@@ -16,10 +16,15 @@ from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.engine.read_results import read_looks
 from vflsec.engine.run import run_audit
+from vflsec.report.advice import next_steps
 from vflsec.report.notebook import Audit
 from vflsec.report.steps import find_step
+from vflsec.report.summary import read_summary
 from vflsec.report.tree import StepKind
 from vflsec.runtime.progress_protocol import Reporter
+
+BY_SEEDS = (StepKind.MORE_SEEDS, StepKind.VALIDATE_BY_SEEDS)
+"""Steps that more seeds are."""
 
 
 def run_until_decided(
@@ -33,7 +38,8 @@ def run_until_decided(
     progress: Callable[[], Reporter] = Reporter,
     **options: Any,
 ) -> Audit:
-    """`vflsec.run_audit`, repeated with more seeds while more seeds could decide a gate.
+    """`vflsec.run_audit`, repeated with more seeds while more could decide or validate: gates, or
+    without one whether anything leaks.
 
     Args:
         scenario, out, seeds, set, fresh: as for :func:`vflsec.engine.run.run_audit`.
@@ -59,6 +65,13 @@ def run_until_decided(
             scenario, out, seeds=chosen[:count], set=set, fresh=fresh and i == 0,
             sequential=True, progress=progress(), **options,
         )  # fmt: skip
-        if audit.exit_code != 3 or StepKind.MORE_SEEDS not in map(find_step, audit.verdicts):
+        if not _asks_for_seeds(audit):
             return audit
     return audit
+
+
+def _asks_for_seeds(audit: Audit) -> bool:
+    """Whether a step is to add seeds; none is where a gate failed."""
+    steps = {s.kind for s in next_steps(read_summary(audit.summary))}
+    asked = {*map(find_step, audit.verdicts), *steps}
+    return audit.exit_code != 1 and not asked.isdisjoint(BY_SEEDS)

@@ -92,14 +92,19 @@ def _unshown(summary: Summary) -> list[Step]:
         return []
     c = max(known, key=rank)
     seeds = max((p.seeds for p in summary.points if p.identity == c.identity), default=0)
-    count = seeds + c.more_seeds if c.more_seeds else USUAL_SEEDS
+    more = c.more_seeds or USUAL_SEEDS - seeds
     do = "Add records of further runs" if summary.is_of_traces else "Add seeds"
     text = (
         f"Too few seeds to show whether the {format_secret(c)} leak to {c.adversary} "
-        f"{format_deployment(c)}. {do}: {count} may do."
+        f"{format_deployment(c)}. {do}: {seeds + more} may do."
     )
-    again = format_command(summary, "audit", "--seeds", str(count))
-    return [Step(StepKind.MORE_SEEDS, text, again)]
+    return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, seeds, more))]
+
+
+def _add_seeds(summary: Summary, seeds: int, more: int) -> str:
+    """A command that adds seeds to these, each look with its share of the error."""
+    budget = str(seeds + max(USUAL_SEEDS, more))
+    return format_command(summary, "audit", "--until-decided", budget)
 
 
 def _unfinished(summary: Summary) -> Step:
@@ -149,9 +154,10 @@ def _not_validated(of: Asked, summary: Summary) -> list[Step]:
     do, add = GRANT_MORE, "Add them"
     if summary.is_of_traces:
         do, add = _RECORD_MORE, "Record as many further runs"
-    steps = advise_validation(named, max(v.n for v in of), do, add)
+    seeds = max(v.n for v in of)
+    steps = advise_validation(named, seeds, do, add)
     return [
-        replace(s, command=format_command(summary, "audit", *s.options), options=())
+        replace(s, command=_add_seeds(summary, seeds, int(s.options[-1]) - seeds), options=())
         if s.options else s for s in steps
     ]  # fmt: skip
 
@@ -161,11 +167,11 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
     others = {v.verdict for v in summary.gates if find_step(v) is not StepKind.MORE_SEEDS}
     if FAIL in others:
         return []
-    budget = str(max(v.n for v in of) + max(5, *(v.more_seeds or 0 for v in of)))
+    more = max(v.more_seeds or 0 for v in of)
     text = "Add records of further runs" if summary.is_of_traces else "Add seeds"
     if INCONCLUSIVE in others:
         text += " for the other gates; they alone do not make this audit pass"
-    again = format_command(summary, "audit", "--until-decided", budget)
+    again = _add_seeds(summary, max(v.n for v in of), more)
     return [Step(StepKind.MORE_SEEDS, f"{text}.", again)]
 
 
