@@ -330,3 +330,16 @@ def test_a_real_audit_by_the_command_line_is_one_draw_of_the_flooding(
     level = stats.t.isf(0.0005 / len(real), draws - 1) * np.sqrt(1 + 1 / draws)
     room = np.maximum(level * table.std(axis=1), np.where(metric[smooth] == "auc", 3 / 600, 1e-6))
     assert ((real - table.mean(axis=1)).abs() <= room).all()
+
+
+def test_nobody_attacks_a_party_of_its_own() -> None:
+    """Beside a party that receives gradients the label party was said to infer its own labels."""
+    info = DataInfo("small", {}, ("active", "passive1", "passive2"), 2, 240, "")
+    system = System(info, CellSpec({}, "splitnn", {}, ()))
+    norm, inversion = (registry.attacks.create(n) for n in ("norm", "embedding_inversion"))
+    found = find_refusal(norm, AttackSpec("norm", adversary=("active", "passive1")), system)
+    assert found is not None
+    assert (found.code, found.status) == (Obstacle.ATTACKS_ITSELF, "not-applicable")
+    for attack, who in ((norm, ("passive1", "passive2")), (inversion, ("active", "passive1"))):
+        spec = AttackSpec(attack.name, adversary=who, aux_rows=20)
+        assert find_refusal(attack, spec, system) is None
