@@ -168,7 +168,9 @@ def _settle(config: pytest.Config, judged: Sequence[tuple[Verdict, Audit]]) -> N
     pytest.fail(text, pytrace=False)
 
 
-_USUAL = ("seeds", "until_decided", "baseline")
+_BUDGET = "until_decided"
+"""An option that names no folder of its own: a larger budget goes on from the looks in it."""
+_USUAL = ("seeds", _BUDGET, "baseline")
 """Options of an audit that the command line sets where a mark or a call does not."""
 
 
@@ -184,7 +186,8 @@ def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit
         from vflsec.errors import VflsecError
 
         try:
-            out = Path(given.pop("out", None) or _out(config, key))
+            asked = repr((scenario, sorted((k, x) for k, x in given.items() if k != _BUDGET)))
+            out = Path(given.pop("out", None) or _out(config, asked))
             file = given.pop("baseline", None)
             before = None if file is None else read_any(Path(file))
             audits[key] = audit_once(

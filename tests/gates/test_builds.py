@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from audited import SCENARIO, gate
 
+from vflsec.engine.read_results import read_looks
+
 HERE = Path(__file__).resolve().parent.parent
 FAKE = """
 import pytest
@@ -83,6 +85,29 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     assert "FAIL: No limit is set." in none.stdout
 
 
+def looks_in(folder: Path) -> list[tuple[tuple[int, ...], ...]]:
+    """The looks at each audit in a folder, the fewest first."""
+    return sorted((read_looks(p.parent).seeds for p in folder.rglob("summary.json")), key=len)
+
+
+@pytest.mark.slow
+def test_a_larger_budget_goes_on_from_the_looks_that_are_kept(tmp_path: Path) -> None:
+    """Each budget had a folder of its own, in which its looks began anew."""
+    (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, attack="norm", defense="defended"))
+    figures = (
+        "{'norm': 0.3, 'model_completion': 0.2}, {'norm': 0.08, 'model_completion': 0.0}, sd=0.09"
+    )
+    fake = f"{FAKE}run.default_backend = Planted({figures}).backend\n"
+    (tmp_path / "conftest.py").write_text(fake)
+    found = []
+    for budget in ("6", "12"):
+        options = ["--vflsec-until-decided", budget, "--vflsec-out", "kept", "--vflsec-seeds", "3"]
+        done = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=False)
+        assert done.returncode == 1, done.stdout
+        found.append(looks_in(tmp_path / "kept"))
+    assert [[len(of) for looks in each for of in looks] for each in found] == [[3, 6], [3, 6, 12]]
+
+
 @pytest.mark.slow
 def test_options_are_for_every_audit_that_does_not_say_otherwise(tmp_path: Path) -> None:
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, defense="defended"))
@@ -97,6 +122,7 @@ def test_options_are_for_every_audit_that_does_not_say_otherwise(tmp_path: Path)
     )
     done = pytest_in(tmp_path, "-rA", "--vflsec-seeds", "3", "--vflsec-out", "kept")
     assert done.returncode == 0, done.stdout
+    assert [len(looks) for looks in looks_in(tmp_path / "kept")] == [0, 1]
     more = "figures = dict.fromkeys(('norm', 'model_completion'), 0.2)\n"
     more += "run.default_backend = Planted(figures, figures, sd=0.01).backend\n"
     (tmp_path / "conftest.py").write_text(FAKE + more)
