@@ -14,8 +14,9 @@ does not say otherwise, as ``seeds``, ``until_decided`` and ``baseline`` of a ma
 What fails names its report.
 
 An inconclusive gate fails, for it did not show what was asked, or with
-``--vflsec-inconclusive=skip`` is skipped; a scenario without a gate fails. Under pytest-xdist one
-worker audits and the others read what it found (:func:`vflsec.engine.evaluate_store.audit_once`).
+``--vflsec-inconclusive=skip`` is skipped; an audit in which nothing is judged fails. Under
+pytest-xdist one worker audits and the others read what it found
+(:func:`vflsec.engine.evaluate_store.audit_once`).
 """
 
 from __future__ import annotations
