@@ -14,6 +14,7 @@ from torch import Tensor
 from vflsec.core.policy import Own
 from vflsec.defenses.label_dp import LabelDP
 from vflsec.defenses.learned_prior import response
+from vflsec.defenses.lp_mst import LPMST
 from vflsec.defenses.rr_prior import draw
 from vflsec.engine.cohort import run_cohort
 from vflsec.epsilon.canaries import Planted
@@ -189,3 +190,25 @@ def test_the_hook_of_a_training_is_called_again(
         right = sum(sum(of.right.values()) for of in told)
         share, n = 1 / (1 + math.exp(-2.0)), 72 * calls
         assert abs(right / n - share) < 4 * math.sqrt(share * (1 - share) / n)
+
+
+def test_a_later_stage_is_not_hidden_by_calls_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second stage of LP-MST released its labels as they are, and the claim passed: intact
+    guesses of the first, called again, were 64 times as many.
+    """
+
+    def relabel(self: LPMST, y: Tensor, stage: int, predict: Any, own: Own) -> Tensor:
+        rows = own.memory["parts"][stage]
+        return y.scatter(1, rows, own.memory["truth"].gather(1, rows))
+
+    def weigh() -> float:
+        tasks = {s: small_task(s, n=300) for s in range(5)}
+        made = (DefenseSpec("lp_mst", {}, "", 0.5),)
+        cells = [CellSpec({"name": "w"}, "splitnn", SHAPE, made, s) for s in tasks]
+        results = run_cohort(cells, [], tasks, device="cpu")
+        notes = [m.notes["released"] for r in results for m in r.measures if "released" in m.notes]
+        return weigh_released([Released.read(of) for of in notes], 2.0).p
+
+    assert weigh() > 0.01
+    monkeypatch.setattr(LPMST, "relabel", relabel)
+    assert weigh() < 0.002

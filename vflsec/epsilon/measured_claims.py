@@ -224,7 +224,7 @@ def _see_planted(training: Training, party: str, places: Sequence[int]) -> list[
     once = tally_released(twin.fed.labels, here) if named else [None] * len(here)
     again = {
         i: ask_again(twin, i, here) for i in places
-        if named and twin.defenses[i].counted == "labels" and twin.defenses[i].overrides("labels")
+        if named and _releases_at_once(twin.defenses[i])
     }  # fmt: skip
     return [
         _Planted(
@@ -233,6 +233,14 @@ def _see_planted(training: Training, party: str, places: Sequence[int]) -> list[
         )
         for r, of in enumerate(here)
     ]  # fmt: skip
+
+
+def _releases_at_once(policy: Policy) -> bool:
+    """Whether all labels come of the one hook that can be called again: intact guesses by it would
+    hide what a later stage releases.
+    """
+    at_once = policy.overrides("labels") and not policy.overrides("relabel")
+    return policy.counted == "labels" and at_once
 
 
 def _collect_tables(
