@@ -65,7 +65,6 @@ from vflsec.plugin import (
 ALIASES = ("fused_completion",)
 FAMILY = "gradients_and_columns"
 KINDS = ("average", "head", "em")
-ACCUMULATED = ("unit", "scaled", "raw")
 
 
 @registry.attack
