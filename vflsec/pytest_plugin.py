@@ -83,7 +83,30 @@ def pytest_collection_modifyitems(
     names = [Path(scenario).name for scenario in scenarios]
     for scenario, name in zip(scenarios, names, strict=True):
         shown = name if names.count(name) == 1 else scenario
-        items.extend(_Scenario.of(session, scenario, shown).collect())
+        try:
+            items.extend(_Scenario.of(session, scenario, shown).collect())
+        except pytest.UsageError as error:
+            if not hasattr(config, "workerinput"):
+                raise
+            items.append(_Refused.of(session, shown, str(error)))
+
+
+class _Refused(pytest.Item):
+    """A scenario that cannot be audited, in a worker of pytest-xdist: an error there is called one
+    of pytest's own.
+    """
+
+    why: str
+
+    @classmethod
+    def of(cls, parent: pytest.Session, name: str, why: str) -> _Refused:
+        """The test of one scenario, which fails and says why."""
+        made = cls.from_parent(parent, name=name, nodeid=name)
+        made.why = why
+        return made
+
+    def runtest(self) -> None:
+        pytest.fail(self.why, pytrace=False)
 
 
 class _Scenario(pytest.Collector):

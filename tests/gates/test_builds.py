@@ -190,6 +190,19 @@ def test_workers_share_one_audit(out: list[str], tmp_path: Path) -> None:
         assert len(list((tmp_path / "kept").rglob("report.html"))) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [(), ("-p", "xdist", "-n", "1")], ids=["alone", "workers"])
+def test_a_scenario_that_is_not_there_breaks_no_run(how: tuple[str, ...], tmp_path: Path) -> None:
+    """Workers of pytest-xdist called it an error of pytest's own, and ran nothing else."""
+    pytest.importorskip("xdist")
+    (tmp_path / "test_it.py").write_text("def test_other(): pass\n")
+    done = pytest_in(tmp_path, *how, "-rA", "--vflsec", "nosuch.toml")
+    usage, failed = 4, 1
+    assert done.returncode == (failed if how else usage)
+    assert ("1 failed, 1 passed" in done.stdout) is bool(how)
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+
+
 def test_an_audit_is_made_once_in_a_run_and_again_in_the_next(tmp_path: Path) -> None:
     from audited import Planted
 
