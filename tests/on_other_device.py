@@ -29,9 +29,11 @@ OF_THE_LABEL_PARTY = ("feature", "attribute", "property")
 AGAIN = {"compression", "gradient_average", "he_embedding", "he_gradient", "marvell", "ppdl"}
 """Defenses that are known to wait in every step, see `test_device`."""
 CLUSTERS = {"inference/clustering_points.py:_plus_plus", "inference/clustering_points.py:k_means"}
-LATER = {"fewshot": CLUSTERS, "oneshot": CLUSTERS}
-"""Work between two passes, which are no steps."""
-ONCE = {"core/task.py:<listcomp>", "core/policy.py:<lambda>"}
+ROUNDS = {"core/rounds.py:task", "core/rounds.py:_spread"}
+ON_HOST = ("psi", "scorecard", "secureboost", "vertical_glm")
+LATER = {"fewshot": CLUSTERS, "oneshot": CLUSTERS, **dict.fromkeys(ON_HOST, ROUNDS)}
+"""Work between two passes, which are no steps; and rounds that are computed on the host."""
+ONCE = {"core/task.py:<listcomp>", "core/policy.py:<lambda>", "algorithms/laser.py:list_sets"}
 """What is brought to the device when it is first asked for."""
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from typing import Literal
 
@@ -82,7 +83,7 @@ class Laser(AnyParties):
         terms = []
         for k, head in enumerate(self._heads(fed)):
             for size in range(1, len(every) + 1):
-                sets = list_sets(len(every), k, size).to(every)
+                sets = list_sets(len(every), k, size, every.dtype, every.device)
                 for of, weight in self._pick(fed, sets):
                     logits = active.modules[head](torch.einsum("rk,krbd->rbd", of / size, every))
                     terms.append(weight / size * fed.loss(logits, batch.y))
@@ -115,8 +116,13 @@ class Laser(AnyParties):
         return head(self.fuse(parts), train=train)
 
 
-def list_sets(parties: int, k: int, size: int) -> Tensor:
+@cache  # brought to a device once, not in every step
+def list_sets(
+    parties: int, k: int, size: int, dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> Tensor:  # fmt: skip
     """All sets of `size` parties with party `k`, as rows of 0 and 1, (binom(K - 1, s - 1), K)."""
     others = [j for j in range(parties) if j != k]
     found = [{k, *of} for of in combinations(others, size - 1)]
-    return torch.tensor([[float(j in of) for j in range(parties)] for of in found])
+    hits = [[float(j in of) for j in range(parties)] for of in found]
+    return torch.tensor(hits, dtype=dtype, device=device)
