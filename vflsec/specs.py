@@ -171,6 +171,21 @@ def list_victims(
     return (named,) if named else tuple(p for p in parties if p not in adversary)
 
 
+def find_own_secret(target: str, spec: AttackSpec, parties: Sequence[str]) -> str:
+    """Why an attack is none: all that it is after its own adversary holds; or ''.
+
+    Args:
+        target: what is guessed.
+        spec: by whom, and of whom.
+        parties: all party names, the active one first.
+    """
+    whose = list_victims(target, spec.adversary, parties, spec.victim)
+    if not whose or not {*whose} <= {*spec.adversary}:
+        return ""
+    who = "+".join(spec.adversary)
+    return f"{spec.name} attacks {'+'.join(whose)}, which {who} has among its parties."
+
+
 def find_exhausted(spec: AttackSpec, labelled: int) -> str:
     """Why the grants leave no training row to guess, or ''; `labelled` is 0 if it is not known."""
     granted = spec.known_rows + spec.aux_rows

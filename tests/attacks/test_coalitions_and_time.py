@@ -72,6 +72,20 @@ def test_a_coalition_has_what_any_of_its_parties_received() -> None:
     assert told["active+passive1"] == pytest.approx(told["active"], abs=0.05)
 
 
+def test_a_coalition_with_the_label_party_attacks_no_labels() -> None:
+    """One of its parties receives gradients; the other has what they tell."""
+    task = small_task(0, n=200, widths=(2, 3, 3))
+    attacks = [
+        AttackSpec("direction", {"positives": 2}, ("active", "passive1")),
+        AttackSpec("direction", {"positives": 2}, ("passive1", "passive2")),
+    ]
+    (result,) = cohort(attacks, {0: task}, epochs=1, cut=4)
+    own, others = (
+        {m.status for m in result.measures if m.adversary == "+".join(a.adversary)} for a in attacks
+    )
+    assert (own, others) == ({"not-applicable"}, {"ok"})
+
+
 def test_joint_bottoms_compute_each_party_on_its_own_columns() -> None:
     torch.manual_seed(0)
     f, g = nn.Linear(2, 3), nn.Sequential(nn.Flatten(), nn.Linear(4, 2))

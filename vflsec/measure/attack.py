@@ -24,7 +24,7 @@ from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.measure.prepared import Prepared, explain_misfit
 from vflsec.plugins.loading import TIMEOUT, attempt_call
 from vflsec.runtime.out_of_memory import Passing, nothing
-from vflsec.specs import DECLINED, find_exhausted
+from vflsec.specs import DECLINED, find_exhausted, find_own_secret
 
 
 @dataclass(frozen=True)
@@ -257,8 +257,12 @@ def _refusal(of: Prepared, view: View, phase: str) -> tuple[str, str]:
     """(status, reason) if the attack cannot be made on this view, else ("", "")."""
     if why := _refuse_unseen(of, view, phase):
         return "not-observable", why
-    # the plan has asked too, unless these facts were not known yet
-    why = find_exhausted(of.spec, _labelled(of, view)) or of.attack.pointless(view.facts)
+    # the plan has asked too, unless these facts were not known yet, or there is none
+    why = (
+        find_own_secret(of.attack.target, of.spec, view.facts.parties)
+        or find_exhausted(of.spec, _labelled(of, view))
+        or of.attack.pointless(view.facts)
+    )
     return ("not-applicable", why) if why else ("", "")
 
 

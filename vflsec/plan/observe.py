@@ -14,7 +14,14 @@ from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import Need, as_needs
 from vflsec.errors import VflsecError
 from vflsec.plugins import registry
-from vflsec.specs import LEFT_OUT, OF_THE_LABELS, Params, find_exhausted, list_victims
+from vflsec.specs import (
+    LEFT_OUT,
+    OF_THE_LABELS,
+    Params,
+    find_exhausted,
+    find_own_secret,
+    list_victims,
+)
 
 if TYPE_CHECKING:
     from vflsec.core.algorithm import Algorithm
@@ -121,7 +128,7 @@ def find_refusal(attack: Attack, spec: AttackSpec, system: System) -> Refusal | 
             return Refusal(Obstacle.GRANT_MISSING, reason)
         if missed := _find_unheld(need, asked.roles, system.algorithm, system.sends):
             return Refusal(missed, _explain_not_held(asked, need, missed))
-    if reason := _find_own_secret(asked):
+    if reason := find_own_secret(attack.target, spec, system.info.parties):
         return Refusal(Obstacle.ATTACKS_ITSELF, reason)
     reason = _find_pointless(asked)
     return Refusal(Obstacle.POINTLESS, reason) if reason else None
@@ -130,15 +137,6 @@ def find_refusal(attack: Attack, spec: AttackSpec, system: System) -> Refusal | 
 def _format_need(attack: str, what: str, who: str, under: str = "") -> str:
     """``norm needs 'gradient'; shop receives none under trees.``"""
     return f"{attack} needs {what}; {who} none" + (f" under {under}." if under else ".")
-
-
-def _find_own_secret(asked: _Question) -> str:
-    """Whether it is after what parties of its own adversary hold, in words."""
-    spec, info = asked.spec, asked.system.info
-    own = list_victims(asked.attack.target, spec.adversary, info.parties, spec.victim)
-    if not own or not {*own} <= {*spec.adversary}:
-        return ""
-    return f"{spec.name} attacks {'+'.join(own)}, which {asked.adversary} has among its parties."
 
 
 def _find_victim_without_columns(asked: _Question) -> str:
