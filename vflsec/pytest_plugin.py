@@ -84,11 +84,12 @@ def pytest_collection_modifyitems(
     for scenario, name in zip(scenarios, names, strict=True):
         shown = name if names.count(name) == 1 else scenario
         try:
-            items.extend(_Scenario.of(session, scenario, shown).collect())
+            found = _Scenario.from_parent(session, name=shown, nodeid=shown, scenario=scenario)
+            items.extend(found.collect())
         except pytest.UsageError as error:
             if not hasattr(config, "workerinput"):
                 raise
-            items.append(_Refused.of(session, shown, str(error)))
+            items.append(_Refused.from_parent(session, name=shown, nodeid=shown, why=str(error)))
 
 
 class _Refused(pytest.Item):
@@ -96,14 +97,9 @@ class _Refused(pytest.Item):
     of pytest's own.
     """
 
-    why: str
-
-    @classmethod
-    def of(cls, parent: pytest.Session, name: str, why: str) -> _Refused:
-        """The test of one scenario, which fails and says why."""
-        made = cls.from_parent(parent, name=name, nodeid=name)
-        made.why = why
-        return made
+    def __init__(self, *, why: str, **usual: Any) -> None:
+        super().__init__(**usual)
+        self.why = why
 
     def runtest(self) -> None:
         pytest.fail(self.why, pytrace=False)
@@ -112,14 +108,9 @@ class _Refused(pytest.Item):
 class _Scenario(pytest.Collector):
     """A scenario whose gates are tests."""
 
-    scenario: str
-
-    @classmethod
-    def of(cls, session: pytest.Session, scenario: str, name: str) -> _Scenario:
-        """The collector of one scenario, whose tests are called by `name`."""
-        made = cls.from_parent(session, name=name, nodeid=name)
-        made.scenario = scenario
-        return made
+    def __init__(self, *, scenario: str, **usual: Any) -> None:
+        super().__init__(**usual)
+        self.scenario = scenario
 
     def collect(self) -> Iterator[pytest.Item]:
         audit = _run(self.config, self.scenario, {})
@@ -127,9 +118,10 @@ class _Scenario(pytest.Collector):
 
         verdicts = _judged(audit)
         for verdict, name in zip(verdicts, format_titles(verdicts), strict=True):
-            yield _Gate.of(self, name, verdict, audit)
+            yield _Gate.from_parent(self, name=name, verdict=verdict, audit=audit)
         for verdict in _unjudged(audit):
-            yield _Gate.of(self, "the audit is complete and sets a gate", verdict, audit)
+            name = "the audit is complete and sets a gate"
+            yield _Gate.from_parent(self, name=name, verdict=verdict, audit=audit)
 
 
 def _judged(audit: Audit) -> Sequence[Verdict]:
@@ -157,15 +149,9 @@ def _unjudged(audit: Audit) -> list[Verdict]:
 class _Gate(pytest.Item):
     """One verdict."""
 
-    verdict: Verdict
-    audit: Audit
-
-    @classmethod
-    def of(cls, parent: _Scenario, name: str, verdict: Verdict, audit: Audit) -> _Gate:
-        """The test of one verdict of an audit."""
-        made = cls.from_parent(parent, name=name)
-        made.verdict, made.audit = verdict, audit
-        return made
+    def __init__(self, *, verdict: Verdict, audit: Audit, **usual: Any) -> None:
+        super().__init__(**usual)
+        self.verdict, self.audit = verdict, audit
 
     def runtest(self) -> None:
         _settle(self.config, [(self.verdict, self.audit)])

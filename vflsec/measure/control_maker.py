@@ -76,11 +76,10 @@ class ControlMaker:
         grants = _list_grants(of)
         keep = partial(self._keep, grants, views, seeds, r)
         found = keep((), self._share(partial(self._from_grants, of)))
-        key = (*grants, "untrained", of.spec.stream)
-        found = [*found, *keep(key[-2:], partial(self._untrained, of, key))]
+        kind = ("untrained", of.spec.stream)
+        found = [*found, *keep(kind, partial(self._untrained, of, (*grants, *kind)))]
         if getattr(of.attack, "reassigned", False):
-            key = (*grants, "reassigned", of.spec.stream)
-            found += keep(key[-2:], partial(self._on_another_task, of))
+            found += keep(("reassigned", of.spec.stream), partial(self._on_another_task, of))
         if registry.attacks.entry(of.spec.name).package:
             key = (*grants, "shuffled", of.spec.stream)
             found += self._shuffled(of, key, views[r], seeds[r])
@@ -173,9 +172,7 @@ class ControlMaker:
     def _keep(
         self, grants: Key, views: Views, seeds: Seeds, r: int, kind: Key, make: Make
     ) -> list[Control]:  # fmt: skip
-        """Controls by seed, grants and kind; those of all seeds are made together when one is
-        missing.
-        """
+        """Those of one kind; all seeds' are made together when one is missing."""
         if (seeds[r], grants, kind) not in self._made:
             fresh: dict[int, View] = {}
             for seed, view in zip(seeds, views, strict=True):
