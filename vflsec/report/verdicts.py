@@ -152,7 +152,7 @@ def find_unfinished(summary: Summary) -> str:
 
 _ASKED = {
     Origin.GATE: ("gate", "failed", "inconclusive", "passed"),
-    Origin.BASELINE: ("attack point", "rose above the baseline",
+    Origin.BASELINE: ("figure", "rose above the baseline",
                       "inconclusive against the baseline", "did not rise above the baseline"),
     Origin.CLAIM: ("claimed epsilon", "contradicted", "inconclusive", "not contradicted"),
 }  # fmt: skip
