@@ -23,6 +23,7 @@ from vflsec.audit.metrics import Score, score
 from vflsec.audit.point import Point, points_frame, write_points
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
+from vflsec.errors import ShapeError
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Draw = Callable[[np.random.Generator], tuple[Floats, Floats, Floats]]
@@ -67,12 +68,33 @@ def test_the_surest_tenth_is_right_as_by_hand_ties_by_their_mean() -> None:
     assert by[1].own_sure == {"chance": 0.5}
 
 
-def score_exposed(s: Floats, y: Floats, classes: int = 2) -> Score:
+def score_exposed(s: Floats, y: Floats, classes: int = 2, people: Floats | None = None) -> Score:
     ids = np.arange(len(y))
     prior = np.bincount(y, minlength=classes) / len(y)
-    (found,) = score(Guess("label", ids, s), Truth("label", ids, y), ids, classes=classes,
+    truth = Truth("label", ids, y, people=people)
+    (found,) = score(Guess("label", ids, s), truth, ids, classes=classes,
                      prior=prior, metrics=["exposed"])  # fmt: skip
     return found
+
+
+def test_of_each_person_one_row_counts() -> None:
+    """Twenty equal rows each: as if the people were the rows, in whatever order these come."""
+    rng = np.random.default_rng(5)
+    y, s = rng.integers(0, 2, 60), rng.standard_normal(60) + 1.0 * (np.arange(60) < 9)
+    alone = score_exposed(s, y)
+    people = rng.permutation(np.repeat(np.arange(60), 20))
+    found = score_exposed(s[people], y[people], people=people)
+    assert (found.value, found.n, found.chance) == (alone.value, alone.n, alone.chance)
+    assert found.by_class == alone.by_class
+    by_row = score_exposed(s[people], y[people])
+    assert by_row.n == 20 * alone.n
+    assert by_row.by_class[1].named == 20 * alone.by_class[1].named
+    assert by_row.by_class[1].luck < 1.1 * alone.by_class[1].luck
+
+
+def test_people_are_of_all_rows_of_a_truth() -> None:
+    with pytest.raises(ShapeError):
+        Truth("label", [0, 1, 2], [0, 1, 1], people=[4, 4])
 
 
 def test_one_class_of_twelve_is_exposed_in_full() -> None:

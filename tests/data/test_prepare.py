@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vflsec.audit.truth import label_truth
 from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
@@ -254,6 +255,10 @@ def test_groups_stay_on_one_side_with_equal_sizes():
     assert seen[0]["test"] == 50
     biggest = int(np.bincount(group[:200]).max())
     assert seen[0]["labelled"] == 200 - 50 - 30 - 2 * (biggest - 1)
+    assert (task.largest_group, label_truth(task).people.tolist()) == (
+        int(np.bincount(group).max()), group.tolist(),
+    )  # fmt: skip
+    assert label_truth(make_task(source(200, 80), 0)).people is None
 
 
 def test_group_on_both_sides_of_a_fixed_split_is_refused():

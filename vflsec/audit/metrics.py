@@ -247,10 +247,10 @@ def _hits_by_chance(case: _Case, rate: float = 0.01) -> float:
 
 
 def _by_class(case: _Case, rate: float, *, turned: bool = False) -> list[ClassCount]:
-    """Exposed rows by class, counted once for all that asks for them."""
+    """Exposed people by class, one row of each, counted once for all that asks for them."""
     if (rate, turned) not in case.counted:
-        scores = case.margin if case.classes == 2 else case.joined.scores
-        case.counted[rate, turned] = count_by_class(scores, case.y, rate, turned=turned)
+        scores, at = case.margin if case.classes == 2 else case.joined.scores, case.joined.one_each
+        case.counted[rate, turned] = count_by_class(scores[at], case.y[at], rate, turned=turned)
     return case.counted[rate, turned]
 
 

@@ -63,7 +63,8 @@ def choose_goal(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
             truth = Truth("property", rows, has)
             return Goal(truth, 2, np.array([1 - share, share]), ("share_error",))
         train = torch.bincount(codes[labelled], minlength=classes).double()
-        return Goal(Truth("label", rows, codes), classes, (train / train.sum()).numpy())
+        truth = Truth("label", rows, codes, people=task.people)
+        return Goal(truth, classes, (train / train.sum()).numpy())
     if attack.target == "membership":
         inside = np.isin(rows, task.sets["labelled"].numpy()).astype(np.int64)
         return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
@@ -81,4 +82,5 @@ def with_columns(parties: Sequence[str], task: Task) -> str:
 
 def label_truth(task: Task) -> Truth:
     """The labels of all rows (N,), several of each (N, L), or values where it is a quantity."""
-    return Truth(task.label.target, np.arange(len(task.y)), task.truth)
+    rows = np.arange(len(task.y))
+    return Truth(task.label.target, rows, task.truth, people=task.people)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class Joined:
             rows where the attack abstained.
         answered: (n,) bool.
         groups: (places into `rows`, scores) of each group, the scores as the attack gave them.
+        people: (n,) whose row each is, or None where each is of another person.
     """
 
     rows: Ints
@@ -38,6 +40,12 @@ class Joined:
     scores: Floats
     answered: NDArray[np.bool_]
     groups: tuple[tuple[Ints, Floats], ...]
+    people: Ints | None = None
+
+    @cached_property
+    def one_each(self) -> Ints:
+        """Places of one row of each person."""
+        return pick_one_each(self.people, self.rows)
 
 
 def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
@@ -57,9 +65,10 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
         raise ShapeError("score: rows must not repeat row ids.")
     if len(wanted) == 0:
         raise ShapeError("score: rows must not be empty.")
-    values = truth.values[_lookup("truth", truth.rows, wanted)]
+    at = _lookup("truth", truth.rows, wanted)
+    values, people = truth.values[at], None if truth.people is None else truth.people[at]
     if guess.group is None and guess.abstain is None:
-        return _plain(guess, wanted, values)
+        return _plain(guess, wanted, values, people)
     group = np.zeros(len(guess.rows), np.int64) if guess.group is None else guess.group
     order = np.lexsort((group, guess.rows))
     ids, group, scores = guess.rows[order], group[order], guess.scores[order]
@@ -91,16 +100,18 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
         groups=tuple(
             (place[m], _filled(scores[m], silent[m])) for m in _scored_groups(group, inside)
         ),
+        people=people,
     )
 
 
-def _plain(guess: Guess, wanted: Ints, values: NDArray[Any]) -> Joined:
+def _plain(guess: Guess, wanted: Ints, values: NDArray[Any], people: Ints | None) -> Joined:
     """The same where every row is answered once, as most are: looked up, not added up."""
     at = _lookup("guess", guess.rows, wanted)
     _finite(guess.scores)
     scores = guess.scores[at]
     places = np.arange(len(wanted))
-    return Joined(wanted, values, scores + 0.0, np.ones(len(wanted), bool), ((places, scores),))
+    every = np.ones(len(wanted), bool)
+    return Joined(wanted, values, scores + 0.0, every, ((places, scores),), people)
 
 
 def _finite(scores: Floats) -> None:
@@ -152,6 +163,19 @@ def shuffled_order(rows: Ints) -> Ints:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
+
+
+def pick_one_each(people: Ints | None, rows: Ints) -> Ints:
+    """Places of one row of each person, whichever :func:`shuffled_order` has first.
+
+    Args:
+        people: (n,) whose row each is, or None where each is of another person.
+        rows: (n,) row ids.
+    """
+    if people is None:
+        return np.arange(len(rows))
+    order = np.argsort(shuffled_order(rows))
+    return order[np.unique(people[order], return_index=True)[1]]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from vflsec.audit.gate import MIN_ROWS
 from vflsec.cli.draft_systems import SYSTEMS, System
 from vflsec.config.toml_text import format_pair
 from vflsec.data.split import count_rarest, row_sets
-from vflsec.plan.room import leaves_no_room
+from vflsec.plan.room import leaves_no_room, pick_people
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import WHICHEVER
 
@@ -84,7 +84,7 @@ def scenario_text(
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],
-        exposed=_exposed(source.y[rows], known) if one else None,
+        exposed=_exposed(source.y[pick_people(source, rows)], known) if one else None,
         no_room=leaves_no_room(source, _ADVANTAGE), advantage=_ADVANTAGE, share=_SHARE,
         label=source.label.describe(source.y),
     )  # fmt: skip
@@ -175,7 +175,7 @@ def _exposed(y: NDArray[np.int64], known: int) -> _Exposed:
     """The gate on exposed people: the least limit of a list that luck leaves room for.
 
     Args:
-        y: classes of the training rows.
+        y: classes of the people trained on, of one row of each.
         known: labelled rows that attackers are granted, of each class as many.
     """
     sizes = np.maximum(np.bincount(y) - known // max(1, len(np.unique(y))), 0)

@@ -106,18 +106,20 @@ class Truth:
         values: (n,) int64 labels, or (n, d) float64 features.
         columns: (d,) int64 of which column each number of a feature is (the codes of a category are
             of one), or None where each is a column.
+        people: (n,) int64 whose row each is, or None where each is of another person.
     """
 
     target: str
     rows: NDArray[np.int64]
     values: NDArray[Any]
     columns: NDArray[np.int64] | None = None
+    people: NDArray[np.int64] | None = None
 
     if TYPE_CHECKING:
 
         def __init__(
             self, target: str, rows: ArrayLike | Tensor, values: ArrayLike | Tensor,
-            columns: ArrayLike | Tensor | None = None,
+            columns: ArrayLike | Tensor | None = None, people: ArrayLike | Tensor | None = None,
         ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -132,6 +134,11 @@ class Truth:
         if self.rows.ndim != 1 or len(self.values) != len(self.rows):
             got = f"{self.rows.shape} and {self.values.shape}"
             raise ShapeError.must("a Truth", "have rows (n,) and n values", got)
+        if self.people is not None:
+            object.__setattr__(self, "people", _numpy(self.people, np.int64, own=False))
+            if self.people.shape != self.rows.shape:
+                got = f"{self.people.shape} and {self.rows.shape}"
+                raise ShapeError.must("a Truth", "have people (n,) of n rows", got)
         rises = bool((self.rows[1:] > self.rows[:-1]).all())
         if not rises and len(np.unique(self.rows)) != len(self.rows):
             raise ShapeError("a Truth must name every row once.")

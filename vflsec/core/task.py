@@ -52,7 +52,8 @@ class Task:
         asks: the yes/no question about a quantity (:mod:`vflsec.core.quantity_questions`) that `y`
             answers, or ''.
         behind: (N,) float64 the quantity that it is about, as `values`, else None.
-        largest_group: the most rows of one group, as of a person; 1 where rows are in none.
+        people: (N,) int64 the group of each row, as a person with several rows; None where each row
+            is of another person.
         fixed: row sets (``test``, ``validation``) that the data set fills itself, so that their
             rows may be of another kind than those of training; seeds draw the others.
         missing: (N, d) bool by party, which numbers are missing, for whom 0 in `x` is not enough;
@@ -75,7 +76,7 @@ class Task:
     values: Tensor | None = None
     asks: str = ""
     behind: Tensor | None = None
-    largest_group: int = 1
+    people: Tensor | None = None
     fixed: frozenset[str] = frozenset()
     missing: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -122,6 +123,11 @@ class Task:
         if name in self.label.questions:
             return replace(same, class_names=("no", "yes"), asks=name, behind=self.values)
         return replace(same, class_names=("0", "1"))
+
+    @property
+    def largest_group(self) -> int:
+        """The most rows of one of the people; 1 where each row is of another."""
+        return 1 if self.people is None else int(self.people.bincount().max())
 
     @property
     def active(self) -> str:

@@ -86,7 +86,7 @@ def make_task(
         ids=source.ids, class_names=tuple(source.class_names),
         given=None if given is None else torch.from_numpy(given),
         values=None if source.values is None else torch.from_numpy(truth),
-        largest_group=source.largest_group,
+        people=None if source.group is None else torch.from_numpy(source.group),
         fixed=source.fixed,
         missing=_find_missing(source.parties, n),
     )  # fmt: skip

@@ -12,6 +12,7 @@ from vflsec.audit.exposed import EXPOSED, LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS, Gate
 from vflsec.audit.metrics import ERROR_REMOVED, find_reach
 from vflsec.audit.rounding import show_exact
+from vflsec.audit.truth_join import pick_one_each
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
@@ -66,25 +67,31 @@ def leaves_no_room(source: Source, limit: float) -> bool:
     return any(find_reach("auc")[1] - auc < limit for auc in ranks.values())
 
 
+def pick_people(source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One of these rows of each person whom they are of."""
+    people = None if source.group is None else source.group[rows]
+    return rows[pick_one_each(people, rows)]
+
+
 def _warn(asked: Iterable[Gate], info: DataInfo, source: Source) -> Iterator[str]:
     task = _prepare(source, info.split)
     ranks = rank_by_own_columns(task)
     for gate in asked:
         if gate.of in EXPOSED:
-            y = source.y if task is None else task.y[task.sets["labelled"]].numpy()
-            yield from _warn_of_luck(gate, info, y)
+            rows = np.flatnonzero(source.y >= 0) if task is None else task.sets["labelled"].numpy()
+            yield from _warn_of_luck(gate, info, source.y[pick_people(source, rows)])
         elif gate.of in ("", "auc"):
             yield from _warn_of_own_columns(gate, info, ranks)
 
 
 def _warn_of_luck(gate: Gate, info: DataInfo, y: NDArray[np.int64]) -> Iterator[str]:
-    rows, luck = count_nameable(y[y >= 0])
+    people, luck = count_nameable(y)
     base, factor = LUCKY
-    if rows >= MIN_ROWS and gate.threshold * rows >= base + factor * luck:
+    if people >= MIN_ROWS and gate.threshold * people >= base + factor * luck:
         return
     yield (
-        f"{info.name}: the gate '{gate.label}' allows {show_exact(gate.threshold)} of {rows} "
-        f"training rows, and luck alone names about {luck:.1f}. Have more rows or raise the limit."
+        f"{info.name}: the gate '{gate.label}' allows {show_exact(gate.threshold)} of {people} "
+        f"people trained on, and luck alone names about {luck:.1f}. Have more or raise the limit."
     )
 
 
