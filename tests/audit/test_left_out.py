@@ -29,7 +29,7 @@ def asked(
     """Figures of the attack, and of itself on systems without the rows, one per seed."""
     made = rows(value - 0.5, noise, attack="membership", target="membership", **extra)
     for r, e in zip(made, np.zeros(len(noise)) if spread is None else spread, strict=True):
-        r["controls"] = {LEFT_OUT: {"value": left + e, "cv": None}}
+        r |= {"controls": {LEFT_OUT: {"value": left + e, "cv": None}}, "chance": None}
     return made
 
 
@@ -58,7 +58,7 @@ def test_it_is_judged_by_its_gain_over_rows_that_are_left_out(
     assert found.mirrored.mean == pytest.approx(left - value)
     assert found.turned.mean == pytest.approx(1 - value)
     assert (judged.verdict, judged.rule) == (verdict, rule)
-    assert (found.chance, find_strongest([(0, records[0]["controls"])], "auc")) == (0.5, LEFT_OUT)
+    assert (found.chance, find_strongest([(0, records[0]["controls"])], "auc")) == (None, LEFT_OUT)
     (flipped,) = _rankings(read_records([{**r, "control": LEFT_OUT} for r in records])).values()
     assert flipped == pytest.approx(left - value)
 

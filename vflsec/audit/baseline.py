@@ -52,7 +52,7 @@ from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import LEFT_OUT, OF_THE_LABELS
+from vflsec.specs import OF_THE_LABELS
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
@@ -190,7 +190,7 @@ def _main_rows(rows: Iterable[ResultRow]) -> dict[Key, list[ResultRow]]:
 def _rankings(rows: Iterable[ResultRow]) -> dict[Identity, float]:
     """Mean advantage of the answers with their labels flipped, by answer."""
     pairs = (
-        (r.answer, (r.control_value if r.control == LEFT_OUT else 1 - r.control_value) - r.value)
+        (r.answer, (r.control_value if r.chance is None else 1 - r.control_value) - r.value)
         for r in rows
         if r.attack and r.is_ranking and r.status == "ok"
         if r.value is not None and r.control_value is not None

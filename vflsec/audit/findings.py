@@ -21,7 +21,6 @@ from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import SPLITS, Estimate, Grants, Identity, Point
 from vflsec.audit.rounding import show
 from vflsec.runtime.grouping import group_by
-from vflsec.specs import LEFT_OUT
 
 
 class FindingKind(StrEnum):
@@ -231,13 +230,13 @@ def _membership(rows: Sequence[Point], style: _Style) -> list[Finding]:
         of = [(rate, h, v) for rate, h in there if h and (v := h.value.mean) is not None]
         said = [f"{100 * v:.1f} % at {rate} false alarms" for rate, _, v in of]
         if said:
-            own = [h.control_value.mean if h.control == LEFT_OUT else h.chance for _, h, _ in of]
+            own = [h.control_value.mean if h.chance is None else h.chance for _, h, _ in of]
             guessed = guessed or " and ".join(f"{100 * (x or 0):.1f} %" for x in own)
             under = "" if r.is_undefended else f"under {r.defense}{_grid([r])}: "
             parts.append(under + " and ".join(said))
     if not parts:
         return []
-    whose = LEFT_OUT if rows[0].control == LEFT_OUT else "guessing"
+    whose = rows[0].control if rows[0].chance is None else "guessing"
     text = (
         f"{_place(rows[0], style)}: {_who(rows[0], style)} names {'; '.join(parts)} of training "
         f"rows ({whose} {guessed})."
@@ -279,7 +278,7 @@ _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], .
     (FindingKind.BASELINE_PREDICTS,
      lambda r, style: _is_ahead(r, r.control_value) and r.control not in (CHANCE, FALLBACK),
      lambda r, style: f"{_who(r, style)} reaches {_against(r)}: {_gained(r)}, {_beside(r)}."),
-    (FindingKind.AT_CHANCE, lambda r, style: not _is_ahead(r, r.value) and r.control != LEFT_OUT,
+    (FindingKind.AT_CHANCE, lambda r, style: r.chance is not None and not _is_ahead(r, r.value),
      lambda r, style: f"{_who(r, style)} is at chance ({_plain(r.value.mean)}): {_gained(r)}."),
     (FindingKind.NO_LEAK_SHOWN, lambda r, style: True,
      lambda r, style: f"{_who(r, style)} reaches {_against(r)}: {_gained(r)}, not significant."),

@@ -43,7 +43,6 @@ from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
 from vflsec.specs import (
     BY_CLASS,
-    LEFT_OUT,
     QUESTIONS,
     TIED,
     TURNED,
@@ -255,9 +254,9 @@ def _turn_with(
     rows: Sequence[ResultRow], leak: Leakage | None, control: Mapping[int, float]
 ) -> Mapping[int, float]:
     """By seed the control's figure beside an answer with its labels flipped; empty where there is
-    none. A control that is the same attack is flipped with it.
+    none. A control that leaves no level of chance is the same attack, and flipped with it.
     """
-    if leak is None or leak.ahead.name != LEFT_OUT:
+    if leak is None or rows[0].chance is not None:
         return control
     return {s: 1 - v for s, v in control.items()} if rows[0].is_reversible else {}
 

@@ -18,7 +18,7 @@ from vflsec.audit.metrics import find_sign
 from vflsec.audit.point import Identity, Scored, clean
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
-from vflsec.specs import DECLINED, LEFT_OUT
+from vflsec.specs import DECLINED
 
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
@@ -81,10 +81,10 @@ class ResultRow(Identity, Scored):
 
     @property
     def figures(self) -> dict[str, float]:
-        """Every control's figure, the level of chance among them unless one stands alone."""
+        """Every control's figure, and the level of chance where there is one."""
         found = {k: of["value"] for k, of in self.controls.items()}
         known = {k: float(v) for k, v in found.items() if v is not None and math.isfinite(v)}
-        if self.chance is None or LEFT_OUT in self.controls:
+        if self.chance is None:
             return known
         return {CHANCE: float(self.chance), **known}
 

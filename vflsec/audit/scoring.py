@@ -183,6 +183,8 @@ def _compared(
         if not len(rows):
             continue
         found = score(guess, goal.truth, rows, metrics=goal.metrics, **common)
+        if any(control.alone for control in answer.controls()):
+            found = [replace(s, chance=None) for s in found]
         names = [_same(s.metric) for s in found]
         beside: dict[str, dict[str, dict[str, float | None]]] = {}
         asked = _asked(goal, rows, names)

@@ -165,7 +165,7 @@ class Asking:
             test = torch.isin(self.rows[r], self.training.task(r).sets["test"])
             scores = np.stack([g.scores for g in guesses])
             scores = compare_within(scores, gone.numpy(), test.numpy())
-            return [Control(LEFT_OUT, replace(guesses[0], scores=scores), math.nan)]
+            return [Control(LEFT_OUT, replace(guesses[0], scores=scores), math.nan, alone=True)]
 
         return replace(answer, controls=controls)
 

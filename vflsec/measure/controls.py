@@ -68,12 +68,14 @@ class Control:
         cv: cross-validated score on the known rows (AUC for two classes, accuracy for more), by
             which one control is named beforehand, without the truth of the target rows; NaN where
             there is none.
+        alone: whether it is the only baseline: of its figure there is no level of chance.
         figures: what it was scored to already, by a hash of what it was scored against.
     """
 
     name: str
     guess: Guess
     cv: float
+    alone: bool = False
     figures: dict[bytes, dict[str, float | None]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
