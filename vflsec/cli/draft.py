@@ -197,11 +197,7 @@ def draft_scenario(
 def _choose_columns(
     frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str], single: bool
 ) -> dict[str, Plain]:
-    """Columns to leave out, and of one table those of each party.
-
-    Raises:
-        ConfigError: parties of several tables are given columns.
-    """
+    """Columns to leave out, and of one table those of each party."""
     asked = {c for own in wishes.columns.values() for c in own}
     twins = [c for c in _find_copies(frame, wishes, data, roles) if c not in asked]
     dropped = list(dict.fromkeys([*wishes.drop, *twins]))
@@ -408,10 +404,6 @@ def _split_columns(frame: Frame, features: Sequence[str]) -> dict[str, list[str]
 
 def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Plain]:
     """What the label is where it is no class: cut points of a quantity, as many as were wished for.
-
-    Raises:
-        DataError: it is a quantity and none were, or it is none and some were.
-        ConfigError: wishes that exclude each other.
     """
     if not isinstance(wishes.label, str):
         for key in ("regression", "bins", "rare"):
@@ -455,11 +447,7 @@ def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, P
 
 
 def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[str, Plain]:
-    """Keys that settle classes of too few rows, as was wished for.
-
-    Raises:
-        DataError: there are such classes and no wish, or too few classes would be left.
-    """
+    """Keys that settle classes of too few rows, as was wished for."""
     everyone = np.logical_and.reduce(list(present_rows(source).values()))
     counts = np.bincount(source.y[everyone & (source.y >= 0)], minlength=len(source.class_names))
     size = dict(zip(source.class_names, counts.tolist(), strict=True))

@@ -108,11 +108,7 @@ def gate(
 
 
 def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:
-    """The record with the gates to judge: its own, or an edited scenario's; with this `detect`.
-
-    Raises:
-        VflsecError: a shard, or no gate that `detect` could mean.
-    """
+    """The record with the gates to judge: its own, or an edited scenario's; with this `detect`."""
     from vflsec.audit.gate import Gate
     from vflsec.engine.audit_record import replace_gates
 
@@ -134,11 +130,7 @@ def _judged(
     store: Store, record: AuditRecord, also: Sequence[Mapping[str, Any]], before: Baseline | None,
     scenario: str | None, console: Console,
 ) -> Audit:  # fmt: skip
-    """The stored results judged by `also`, else by their scenario's gates; says whose they are.
-
-    Raises:
-        VflsecError: a gate that is asked for cannot be answered by these results.
-    """
+    """The stored results judged by `also`, else by their scenario's gates; says whose they are."""
     from vflsec.audit.gate import Gate
     from vflsec.audit.gate_selection import list_measured, list_unanswerable
     from vflsec.audit.result_row import read_rows

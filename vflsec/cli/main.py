@@ -163,11 +163,7 @@ def _audit_once(
 
 
 def _audited(scenario: str, out: Path | None, most: int | None, quiet: bool, **how: Any) -> Audit:
-    """Run an audit, with more seeds up to `most` if it is given.
-
-    Raises:
-        _Stopped: it was interrupted.
-    """
+    """Run an audit, with more seeds up to `most` if it is given."""
     with importing():
         from vflsec.engine.run import Interrupted, run_audit
         from vflsec.engine.until_decided import run_until_decided

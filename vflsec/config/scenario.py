@@ -207,11 +207,7 @@ def load_scenario(
 
 
 def _build(raw: Table, file: str, lines: Mapping[KeyPath, int]) -> Written:
-    """What was read, with its places.
-
-    Raises:
-        ScenarioError: tables and lists without end.
-    """
+    """What was read, with its places."""
     if deep := find_deep_key(raw):
         raise ScenarioError([Problem(file, 0, deep[:80], None, describe_beyond(RecursionError()))])
     return build_tree(raw, locate(file, lines))

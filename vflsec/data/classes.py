@@ -92,11 +92,7 @@ def _read_classes(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
 
 
 def _read_quantity(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    """The label as a number.
-
-    Raises:
-        DataError: not a number, not finite, or the same everywhere.
-    """
+    """The label as a number."""
     (name,) = names
     frame.column(name, "label")
     values = _read_finite(frame, name, 'task = "regression"', "Correct it, or leave it empty.")
@@ -118,11 +114,7 @@ def _read_finite(frame: Frame, name: str, why: str, remedy: str) -> Floats:
 
 
 def _read_several(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    """Several yes/no labels of each row: 0 or 1 as two classes are read. A row has all or none.
-
-    Raises:
-        DataError: a column has more or fewer than two classes, or a row lacks some of its labels.
-    """
+    """Several yes/no labels of each row: 0 or 1 as two classes are read. A row has all or none."""
     out = np.full((frame.rows, len(names)), np.nan)
     for k, name in enumerate(names):
         values = as_texts(frame.column(name, "label")).unique().drop_null().to_pylist()

@@ -164,11 +164,7 @@ def _doubt_number(name: str, array: pa.Array, found: Numbers) -> str:
 
 
 def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
-    """A column of texts that are not all numbers: dates, or a category with its doubt.
-
-    Raises:
-        DataError: it is declared numeric and holds no dates.
-    """
+    """A column of texts that are not all numbers: dates, or a category with its doubt."""
     array, bad = frame.columns[name], found.bad
     day, why = read_dates(array)
     if day is not None:

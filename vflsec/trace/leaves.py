@@ -102,11 +102,7 @@ def name_trees(profile: str) -> str:
 
 
 def _read_defense(text: str) -> tuple[str, float | None]:
-    """The registered name of a defense, or one of :data:`UNREGISTERED`, and its strength.
-
-    Raises:
-        ConfigError: there is none of that name, or none with this strength.
-    """
+    """The registered name of a defense, or one of :data:`UNREGISTERED`, and its strength."""
     name, _, number = text.partition("=")
     if text in UNREGISTERED:
         return name, None
@@ -153,11 +149,7 @@ def _fill(
     where: str, names: tuple[Texts, Texts], at: tuple[NDArray[np.int64], NDArray[np.int64]],
     leaf: Texts,
 ) -> NDArray[np.int64]:  # fmt: skip
-    """The leaf of each row in each tree, (T, N), numbered from 1; 0 for one that was not told.
-
-    Raises:
-        ConfigError: a row comes twice in a tree, or not at all.
-    """
+    """The leaf of each row in each tree, (T, N), numbered from 1; 0 for one that was not told."""
     (trees, ids), (of, row) = names, at
     counts = np.bincount(of * len(ids) + row, minlength=len(trees) * len(ids))
     wrong = counts != 1
@@ -173,11 +165,7 @@ def _fill(
 
 
 def _find(path: Path, row: Texts, ids: Texts) -> NDArray[np.int64]:
-    """Places of row ids.
-
-    Raises:
-        ConfigError: one is not among `ids`, or comes twice.
-    """
+    """Places of row ids."""
     places = {name: k for k, name in enumerate(ids)}
     unknown = next((r for r in row if r not in places), None)
     if unknown is not None:
@@ -209,11 +197,7 @@ def _read_labels(beside: Beside, ids: Texts) -> tuple[Labels | None, Labels | No
 
 
 def _read_columns(path: Path, ids: Texts) -> NDArray[np.float64]:
-    """Own columns (N, d) in the order of the trace's rows.
-
-    Raises:
-        ConfigError: a row is missing, or something is no number.
-    """
+    """Own columns (N, d) in the order of the trace's rows."""
     frame = read_frame(path)
     names = [c for c in frame.columns if c != "row"]
     row, *columns = _list_texts(frame, ("row", *names))

@@ -168,11 +168,7 @@ class Recording:
         return self
 
     def _go_on(self) -> None:
-        """Count on from what earlier processes of this training recorded.
-
-        Raises:
-            ConfigError: the known labels are of other rows than theirs.
-        """
+        """Count on from what earlier processes of this training recorded."""
         assert self.writer is not None
         k = self.held.known
         now = "" if k is None else hash_grant(k.rows.numpy(), k.labels.numpy())

@@ -121,11 +121,7 @@ def _columns(party: str, given: Any, n: int) -> tuple[Tensor, Schema]:
 
 
 def _base(folder: str | Path, limits: Limits) -> tuple[Path, dict[str, int]]:
-    """The truth's folder and its files, as its seal says.
-
-    Raises:
-        TraceError: it holds none, or is damaged.
-    """
+    """The truth's folder and its files, as its seal says."""
     base = Path(folder)
     base = base / "truth" if (base / "truth").is_dir() else base
     if not (base / _FILE).is_file() and not (base / _VALUES).is_file():

@@ -300,11 +300,7 @@ def grant(
 
 
 def _read_known(path: Path) -> tuple[list[int], list[float]]:
-    """Row ids and labels of a CSV file.
-
-    Raises:
-        ConfigError: something is no number.
-    """
+    """Row ids and labels of a CSV file."""
     from vflsec.trace.leaves import read_texts
 
     row, label = read_texts(path, ("row", "label"))
