@@ -18,7 +18,7 @@ from vflsec.data import load, read_table
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.load import load_source
-from vflsec.data.read_table import as_numbers, read_dates, read_frame
+from vflsec.data.read_table import read_dates, read_frame, read_numbers
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
@@ -84,11 +84,19 @@ def test_a_decimal_comma_can_be_said(tmp_path: Path) -> None:
     assert frame.numbers("x")[0].tolist() == [1.5, 2.25]
 
 
-def test_points_stay_points_where_a_column_has_them() -> None:
-    column = pa.array(["0.5", "12.25", None])
-    np.testing.assert_array_equal(as_numbers(column, ",")[0], [0.5, 12.25, np.nan])
-    np.testing.assert_array_equal(as_numbers(pa.array(["1.234", "5"]), ",")[0], [1234, 5])
-    np.testing.assert_array_equal(as_numbers(pa.array(["1.234", "5"]), ".")[0], [1.234, 5])
+@pytest.mark.parametrize(
+    ("texts", "decimal", "expected"),
+    [
+        (["0.5", "12.25", None], ",", [0.5, 12.25, np.nan]),
+        (["1.234", "5"], ",", [1234, 5]),
+        (["1.234", "5"], ".", [1.234, 5]),
+    ],
+)
+def test_points_stay_points_where_a_column_has_them(
+    texts: list[str | None], decimal: str, expected: list[float]
+) -> None:
+    found = read_numbers(pa.array(texts), decimal, declared=True).values
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_excel_says_its_separator(tmp_path: Path) -> None:
@@ -164,11 +172,11 @@ def test_a_dialect_that_is_none(options: dict[str, str], text: str) -> None:
 )  # fmt: skip
 def test_fast_and_slow_numbers_agree(text: str) -> None:
     """A column is read at once where it can be; one word of text beside it takes the slow way."""
-    fast, bad_fast = as_numbers(pa.array([text, None]))
-    slow, bad_slow = as_numbers(pa.array([text, "word"]))
-    assert len(bad_slow) == 1 + len(bad_fast)
-    np.testing.assert_array_equal(fast[0], slow[0])
-    assert np.isnan(fast[1])
+    fast = read_numbers(pa.array([text, None]), declared=True)
+    slow = read_numbers(pa.array([text, "word"]), declared=True)
+    assert len(slow.bad) == 1 + len(fast.bad)
+    np.testing.assert_array_equal(fast.values[0], slow.values[0])
+    assert np.isnan(fast.values[1])
 
 
 # Dates: days since 1970-01-01

@@ -403,8 +403,7 @@ def _split_columns(frame: Frame, features: Sequence[str]) -> dict[str, list[str]
 
 
 def _settle_label(frame: Frame, wishes: Wishes, notes: list[str]) -> dict[str, Plain]:
-    """What the label is where it is no class: cut points of a quantity, as many as were wished for.
-    """
+    """What the label is where it is no class: a quantity, or its cut points if bins are wished."""
     if not isinstance(wishes.label, str):
         for key in ("regression", "bins", "rare"):
             if getattr(wishes, key):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vflsec.data.id_spelling import MATCHES, find_respelled, respell
-from vflsec.data.read_table import Frame, as_numbers, as_texts
+from vflsec.data.read_table import Frame, as_texts, read_numbers
 
 _IDS = re.compile(
     r"(?i:(^|[_\s.-])(id|uuid|guid|key|index)$|^(row|record)_?(no|nr|number)$)|(?<=[a-z])(Id|ID)$"
@@ -179,4 +179,4 @@ def find_label_copies(frame: Frame, label: str, roles: Sequence[str]) -> list[st
 def _continuous(array: pa.Array) -> bool:
     if pa.types.is_temporal(array.type):
         return True
-    return pa.types.is_floating(array.type) and any(x % 1 for x in as_numbers(array)[0])
+    return pa.types.is_floating(array.type) and any(x % 1 for x in read_numbers(array).values)

@@ -122,7 +122,7 @@ class Frame:
             declared: whether the user says that it holds numbers.
         """
         array = self.columns[column] if isinstance(column, str) else column
-        return _read_numbers(array, self.dialect.decimal, self.mark_known, declared)
+        return read_numbers(array, self.dialect.decimal, self.mark_known, declared)
 
     def numbers(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The values of a column as float64 (NaN = missing), and the rows that hold no number.
@@ -514,16 +514,8 @@ def as_texts(array: pa.Array) -> pa.Array:
     return array
 
 
-def as_numbers(
-    array: pa.Array, decimal: str = "."
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The values as float64 (NaN = missing), and the rows whose text is no number."""
-    found = _read_numbers(array, decimal, declared=True)
-    return found.values, found.bad
-
-
-def _read_numbers(
-    array: pa.Array, decimal: str, known: bool = False, declared: bool = False
+def read_numbers(
+    array: pa.Array, decimal: str = ".", known: bool = False, declared: bool = False
 ) -> Numbers:
     """The values as numbers; dates of a typed table are days, see :mod:`vflsec.data.dates`.
 
