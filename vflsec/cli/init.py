@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from vflsec.cli.arguments import find_meaning
 from vflsec.cli.output import console_for, say
 
-_EACH = "TEXT | PARTY=TEXT"
+_EACH, _COLUMNS = "TEXT | PARTY=TEXT", "COLUMN | PARTY.COLUMN"
+Texts = list[str] | None
+
+
+def _says(key: str, metavar: str, *names: str) -> Any:
+    """The option that sets a key of ``[data]``."""
+    return typer.Option(*names, metavar=metavar, help=find_meaning("Data", key))
 
 
 def init(
     tables: Annotated[list[Path], typer.Argument(help="One table for each party.")],
     label: Annotated[
-        list[str] | None,
+        Texts,
         typer.Option(help="The column to predict; repeat it for yes/no labels.", metavar="COLUMN"),
     ] = None,
     out: Annotated[Path, typer.Option(help="The scenario to write.")] = Path("scenario.toml"),
-    id_: Annotated[
-        list[str] | None,
-        typer.Option("--id", metavar="COLUMN | PARTY=COLUMN", help=find_meaning("Data", "id")),
-    ] = None,
-    id_match: Annotated[
-        str,
-        typer.Option(metavar="WAYS", help=find_meaning("Data", "id_match")),
-    ] = "",
-    duplicates: Annotated[
-        str, typer.Option(help=find_meaning("Data", "duplicates"), metavar="first")
-    ] = "",
-    aggregate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[PARTY.]COLUMN=WAY",
-            help=find_meaning("Data", "aggregate"),
-        ),
-    ] = None,
-    missing: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[PARTY.]COLUMN=VALUE", help=find_meaning("Data", "missing")),
-    ] = None,
+    id_: Annotated[Texts, _says("id", "COLUMN | PARTY=COLUMN", "--id")] = None,
+    id_match: Annotated[str, _says("id_match", "WAYS")] = "",
+    duplicates: Annotated[str, _says("duplicates", "first")] = "",
+    aggregate: Annotated[Texts, _says("aggregate", "[PARTY.]COLUMN=WAY")] = None,
+    missing: Annotated[Texts, _says("missing", "[PARTY.]COLUMN=VALUE")] = None,
     rare: Annotated[
         str,
         typer.Option(help="Classes of too few rows: drop or merge them.", metavar="drop | merge"),
@@ -51,27 +40,13 @@ def init(
     regression: Annotated[
         bool, typer.Option("--regression", help="The label is a number.")
     ] = False,
-    separator: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help=find_meaning("Data", "separator"))
-    ] = None,
-    decimal: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help=find_meaning("Data", "decimal"))
-    ] = None,
-    encoding: Annotated[
-        list[str] | None, typer.Option(metavar=_EACH, help=find_meaning("Data", "encoding"))
-    ] = None,
-    numeric: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=find_meaning("Data", "numeric")),
-    ] = None,
-    categorical: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN | PARTY.COLUMN", help=find_meaning("Data", "categorical")),
-    ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help=find_meaning("Data", "drop"))
-    ] = None,
-    group: Annotated[str, typer.Option(metavar="COLUMN", help=find_meaning("Data", "group"))] = "",
+    separator: Annotated[Texts, _says("separator", _EACH)] = None,
+    decimal: Annotated[Texts, _says("decimal", _EACH)] = None,
+    encoding: Annotated[Texts, _says("encoding", _EACH)] = None,
+    numeric: Annotated[Texts, _says("numeric", _COLUMNS)] = None,
+    categorical: Annotated[Texts, _says("categorical", _COLUMNS)] = None,
+    drop: Annotated[Texts, _says("drop", "COLUMN")] = None,
+    group: Annotated[str, _says("group", "COLUMN")] = "",
     algorithm: Annotated[
         str,
         typer.Option(
