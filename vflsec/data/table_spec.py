@@ -23,35 +23,12 @@ Aggregate = Literal["mean", "sum", "min", "max", "count", "first", "last"]
 class TableSpec:
     """What is said of tables beside their paths.
 
-    Attributes:
-        label: the label column. Classes may be integers, text or booleans; empty = no label. A list
-            of at least two columns with two classes each if `task` is ``multilabel``.
-        id: the id column, by party where it differs; needed with several files. Ids are compared
-            as trimmed text.
-        id_match: in what ids may differ and still match: ``strip`` (blanks and hidden marks),
-            ``punctuation``, ``casefold``, ``zeros`` (at the front).
-        duplicates: ``first`` keeps the first of several rows that are equal in every column.
-        aggregate: how several rows of one id become one, by ``column`` or ``party.column``; the
-            other columns of such a table are left out.
-        missing: by ``column`` or ``party.column`` values that mean "none", such as ``-999``.
-        active: the party with the labels. Default: the party whose table has the label column;
-            with one table, the party called ``active``, else the first of `columns`.
-        columns: feature columns by party. Optional with several files, where the default is all
-            columns that have no other role. The active party may have none and hold labels only.
-        divide: instead of `columns` how those of one table are divided between parties.
-        categorical, numeric: columns declared to be so, as ``column`` or ``party.column``.
-            Undeclared columns: numbers and dates (:mod:`vflsec.data.dates`) are numeric, text and
-            booleans categorical.
-        drop: columns to leave out.
-        split: column with ``train`` / ``test`` (or ``validation``) for a fixed split.
-        group: column whose equal values stay on one side of a split, for example a person.
-        merge_classes, drop_classes, label_edges: see :class:`vflsec.data.classes.Relabel`.
-        task: what kind of label it is, by its name (:data:`vflsec.label.KINDS`).
-        separator, decimal, encoding: of text tables, by party where they differ; found out if not
-            given, see :mod:`vflsec.data.dialect`.
-        max_bytes, max_cells, max_columns: the most that is read of one table, see
-            :class:`vflsec.data.limits.Limits`; None takes its defaults.
-        name: of the data set in reports; default: the stem of the active party's file.
+    The attributes are keys of :class:`vflsec.config.sections.Data`, which says what they mean. By
+    default `active` is the party whose table has the label column, with one table the party called
+    ``active``, else the first of `columns`; `columns` are, with several files, all that have no
+    other role; columns are numeric that hold numbers or dates (:mod:`vflsec.data.dates`), others
+    categorical; dialects are found out (:mod:`vflsec.data.dialect`); limits are those of
+    :class:`vflsec.data.limits.Limits`.
     """
 
     id: str | Mapping[str, str] | None = None
