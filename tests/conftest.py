@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from command_line import Cli
 
 # Before torch or numpy is loaded: threads beyond one contend with the other worker processes.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -155,6 +158,14 @@ def read_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     from forked import read_apart_in_forks
 
     read_apart_in_forks(monkeypatch)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line in this process."""
+    from command_line import Cli
+
+    return Cli(capsys)
 
 
 @pytest.fixture(scope="session")

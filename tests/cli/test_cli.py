@@ -10,27 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from engine_fakes import SCENARIO, Trainer, backend
 
-from vflsec.cli import main
 from vflsec.engine import run
 from vflsec.errors import DataError
 from vflsec.plugins.registry import Registry
 
 COMMANDS = ["audit", "check", "gate", "report", "list", "show", "new", "init"]
-
-
-class Cli:
-    """Runs the command line in this process with a fake trainer."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self.capsys = capsys
-        self.out = self.err = ""
-
-    def __call__(self, *args: object) -> int:
-        code = main.main([str(a) for a in args])
-        self.out, self.err = self.capsys.readouterr()
-        return code
 
 
 @pytest.fixture
@@ -39,11 +26,10 @@ def trainer() -> Trainer:
 
 
 @pytest.fixture
-def vflsec(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, trainer: Trainer
-) -> Cli:
+def vflsec(cli: Cli, monkeypatch: pytest.MonkeyPatch, trainer: Trainer) -> Cli:
+    """The command line with a fake trainer."""
     monkeypatch.setattr(run, "default_backend", lambda: backend(trainer))
-    return Cli(capsys)
+    return cli
 
 
 @pytest.fixture
@@ -149,8 +135,7 @@ def test_a_misspelt_scenario_file_is_told_from_the_files_beside_it(
     monkeypatch.chdir(tmp_path)
     for given, meant in (("privacy.tml", "privacy.toml"), ("./privcy.toml", "privacy.toml"),
                          (tmp_path / "privacy", f"{tmp_path}/privacy.toml")):  # fmt: skip
-        assert vflsec("check", given) == 2
-        assert f"Did you mean '{meant}'?" in vflsec.err
+        assert f"Did you mean '{meant}'?" in vflsec.refuses("check", given)
 
 
 def test_data_errors_are_two(vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer) -> None:
@@ -180,17 +165,25 @@ def test_defects_are_four_and_show_a_traceback_on_request(
     assert "Traceback (most recent call last)" in vflsec.err
 
 
+@pytest.mark.parametrize(
+    ("args", "resume"),
+    [
+        (["audit", "case.toml", "--fresh"], "audit case.toml"),
+        (["audit", "my case.toml", "--set", "x=[1, 2]"], "audit 'my case.toml' --set 'x=[1, 2]'"),
+    ],
+)
 def test_an_interrupted_audit_is_130_and_says_how_to_go_on(
-    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, args: list[str], resume: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     def stop(call: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys, "argv", ["vflsec", "audit", str(scenario), "--fresh"])
+    monkeypatch.setattr(sys, "argv", ["vflsec", *args])
     trainer.before = stop
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
     assert "0 of 9 trainings are stored" in vflsec.err
-    assert f"Resume: vflsec audit {scenario}\n" in vflsec.err
+    assert vflsec.err.endswith(f"Resume: vflsec {resume}\n")
 
 
 def test_an_interrupt_while_planning_is_said_too(
@@ -206,25 +199,12 @@ def test_an_interrupt_while_planning_is_said_too(
     assert vflsec.err == "Interrupted.\n"
 
 
-def test_the_command_to_go_on_with_is_quoted(
-    vflsec: Cli, scenario: Path, tmp_path: Path, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(call: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sys, "argv", ["vflsec", "audit", "my case.toml", "--set", "x=[1, 2]"])
-    trainer.before = stop
-    assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
-    assert vflsec.err.endswith("Resume: vflsec audit 'my case.toml' --set 'x=[1, 2]'\n")
-
-
 def test_thresholds_on_the_command_line_replace_those_of_the_scenario(
     vflsec: Cli, scenario: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     assert vflsec("audit", scenario, "--out", out) == 0
-    assert vflsec("gate", out) == 2
-    assert "has no gate" in vflsec.err
+    assert "has no gate" in vflsec.refuses("gate", out)
     assert vflsec("gate", out, "--metric", "utility", "--min", 0.01) == 0
     assert vflsec("gate", out, "--metric", "utility", "--min", 1.5, "--defense", "iso") == 1
     assert vflsec("gate", out, "--metric", "advantag", "--max", 1) == 2
@@ -242,10 +222,10 @@ def test_a_baseline_fails_what_leaks_more_than_before(
     old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "baseline.json"
     monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.65 + 0.1 * first(*names))
     assert vflsec("audit", scenario, "--out", old) == 0
-    assert vflsec("gate", old, "--update-baseline") == 2
-    assert "--update-baseline needs --baseline FILE" in vflsec.err
-    assert vflsec("gate", old, "--baseline", file) == 2
-    assert "is no baseline: No such file" in vflsec.err
+    assert "--update-baseline needs --baseline FILE" in vflsec.refuses(
+        "gate", old, "--update-baseline"
+    )
+    assert "is no baseline: No such file" in vflsec.refuses("gate", old, "--baseline", file)
     assert vflsec("gate", old, "--baseline", file, "--update-baseline") == 0
     for baseline in (file, old):
         assert vflsec("gate", old, "--baseline", baseline) == 0
@@ -352,8 +332,7 @@ def test_a_new_attack_and_a_new_defense_register_and_work(
     sent = fade.outgoing(Message("gradient", "active", "passive", d), own)
     assert torch.equal(sent[0], d[0])
     assert torch.equal(sent[1], 0.75 * d[1])
-    assert vflsec("new", "attack", "tail_score") == 2
-    assert "tail_score.py" in vflsec.err
+    assert "tail_score.py" in vflsec.refuses("new", "attack", "tail_score")
 
 
 def table(folder: Path, name: str, *columns: str) -> Path:
@@ -376,12 +355,10 @@ def test_init_writes_a_scenario_that_checks(vflsec: Cli, tmp_path: Path) -> None
     data = load_scenario(out).root.data[0]
     assert data.files == {"bureau": "bureau.csv", "bank_data": "bank-data.csv"}
     assert (data.id, data.label, data.active) == ("customer", "default", "bank_data")
-    assert vflsec("init", bureau, bank, *args) == 2
-    assert "add --force" in vflsec.err
+    assert "add --force" in vflsec.refuses("init", bureau, bank, *args)
 
     wrong = ["init", bureau, bank, "--id", "customer", "--label", "defualt", "--out", out]
-    assert vflsec(*wrong) == 2
-    assert "Did you mean 'default'?" in vflsec.err
+    assert "Did you mean 'default'?" in vflsec.refuses(*wrong)
     assert vflsec("init", bureau, bank, "--label", "default", "--out", out, "--force") == 0
     assert load_scenario(out).root.data[0].id == "customer"
 

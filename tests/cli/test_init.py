@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import Cli
 
 from vflsec import load_scenario
 from vflsec.cli import draft_text, main
@@ -24,6 +25,7 @@ from vflsec.report.exports import load_summary
 WHOLE = [
     "zero_pattern", "dictionary", "message_completion", "gradient_completion", "joint_completion",
 ]  # fmt: skip
+World = dict[str, list[object]]
 BY_THE_LABEL_PARTY = ("embedding_inversion", "attribute", "property")
 
 
@@ -40,7 +42,7 @@ def init(*args: object) -> int:
 
 
 @pytest.fixture
-def world() -> dict[str, list[object]]:
+def world() -> World:
     """120 people: two columns that tell of the label, and one that is the label in other words."""
     rng = np.random.default_rng(3)
     y = (rng.random(120) < 0.4).astype(int)
@@ -55,7 +57,7 @@ def world() -> dict[str, list[object]]:
 
 
 def test_one_table_says_its_id_and_what_gives_the_label_away(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, cli: Cli
 ) -> None:
     table, out = write(tmp_path / "people.v1.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
@@ -65,13 +67,11 @@ def test_one_table_says_its_id_and_what_gives_the_label_away(
     text = out.read_text(encoding="utf-8")
     assert "# Found: its values are unique." in text
     assert "# Left out: copies of default, and what you named." in text
-    capsys.readouterr()
-    assert main.main(["check", str(out), "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(cli.says("check", out, "--format", "json"))
     assert found["plan"]["data"][0]["name"] == "people"
 
 
-def test_what_is_given_is_not_guessed(world: dict[str, list[object]], tmp_path: Path) -> None:
+def test_what_is_given_is_not_guessed(world: World, tmp_path: Path) -> None:
     world["row_id"] = list(range(120))
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--id", "row_id", "--out", out) == 0
@@ -84,34 +84,29 @@ def test_what_is_given_is_not_guessed(world: dict[str, list[object]], tmp_path: 
     [("member", True, "member"), ("member", False, ""), ("ssn", True, "ssn")],
 )
 def test_several_tables_find_the_one_column_that_links_them(
-    name: str, unique: bool, expected: str, world: dict[str, list[object]], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    name: str, unique: bool, expected: str, world: World, tmp_path: Path, cli: Cli
+) -> None:
     keys = world.pop("Customer_ID") if unique else [i // 2 for i in range(120)]
     left = write(tmp_path / "bank.csv", **{name: keys, "income": world["income"],
                                            "default": world["default"]})  # fmt: skip
     right = write(tmp_path / "shop.csv", **{name: keys, "region": world["region"]})
     out = tmp_path / "case.toml"
-    code = init(left, right, "--label", "default", "--out", out)
-    assert code == (0 if expected else 2)
+    assert cli("init", left, right, "--label", "default", "--out", out) == (0 if expected else 2)
     if expected:
         assert load_scenario(out).root.data[0].id == expected
     else:
-        assert "needs --id" in capsys.readouterr().err
+        assert "needs --id" in cli.err
         assert not out.exists()
 
 
-def test_what_is_written_runs(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_written_runs(world: World, tmp_path: Path, cli: Cli) -> None:
     """From a table to verdicts without editing anything, with fewer epochs and seeds."""
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
     few = ("algorithm.epochs=1", "audit.seeds=1", "audit.references=[]",
            "audit.positive_control=false", "defense.0.strength=[0,5]")  # fmt: skip
     args = [x for one in few for x in ("--set", one)]
-    code = main.main(["audit", str(out), "--out", str(tmp_path / "o"), "-q", *args])
-    assert code in (1, 3), capsys.readouterr().err
+    assert cli("audit", out, "--out", tmp_path / "o", "-q", *args) in (1, 3), cli.err
     summary = load_summary(tmp_path / "o")
     assert {v["label"] for v in summary["gates"]} == {
         "advantage of any label attack <= 0.1", "utility_drop <= 0.05",
@@ -139,7 +134,7 @@ def test_what_is_written_runs(
 ])  # fmt: skip
 def test_systems_that_are_no_networks_get_what_reads_their_messages(
     algorithm: str, label: list[str], attacks: list[str], defense: str,
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    world: World, tmp_path: Path, cli: Cli,
 ) -> None:  # fmt: skip
     """Nothing of the draft is refused, every gate is about the defense that is swept, and what
     tells classes by their sizes is drafted where these differ, for an attacker without labels.
@@ -160,28 +155,25 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     (swept,) = root.defense
     assert swept.name == defense
     assert {(g.defense, g.strength) for g in root.gate} == {(defense, max(swept.strength or []))}
-    capsys.readouterr()
-    assert main.main(["check", str(out), "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(cli.says("check", out, "--format", "json"))
     assert found["plan"]["refused"] == []
 
 
-def test_a_system_that_is_not_drafted_is_refused(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_system_that_is_not_drafted_is_refused(world: World, tmp_path: Path, cli: Cli) -> None:
     table = write(tmp_path / "people.csv", **world)
-    assert init(table, "--label", "default", "--algorithm", "secure_boost") == 2
-    said = " ".join(capsys.readouterr().err.split())
+    said = cli.refuses("init", table, "--label", "default", "--algorithm", "secure_boost")
+    said = " ".join(said.split())
     assert "--algorithm must be one of 'splitnn', 'secureboost', 'vertical_glm', 'score" in said
     assert "Did you mean 'secureboost'?" in said
     out = tmp_path / "case.toml"
-    assert init(table, "--label", "income", "--algorithm", "scorecard", "--out", out) == 2
-    assert "scorecard: the label must be a class, got 'a quantity'" in capsys.readouterr().err
+    assert "scorecard: the label must be a class, got 'a quantity'" in cli.refuses(
+        "init", table, "--label", "income", "--algorithm", "scorecard", "--out", out
+    )
     assert not out.exists()
 
 
 def test_attacks_on_one_column_are_drafted_against_each_other_party(
-    world: dict[str, list[object]], tmp_path: Path
+    world: World, tmp_path: Path
 ) -> None:
     """They looked at the first of the other parties, whatever a second one's embeddings told."""
     n = len(next(iter(world.values())))
@@ -213,90 +205,85 @@ def pair(tmp_path: Path) -> list[Path]:
 
 
 def test_ids_that_are_called_otherwise_are_suggested_and_then_read(
-    pair: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: list[Path], tmp_path: Path, cli: Cli
 ) -> None:
     out = tmp_path / "case.toml"
     assert init(*pair, "--label", "y", "--out", tmp_path / "found.toml") == 0
     assert data_of(tmp_path / "found.toml").id == {"bank": "customer_id", "shop": "Customer ID"}
     said = "# Found: its values are unique."
     assert said in (tmp_path / "found.toml").read_text(encoding="utf-8")
-    capsys.readouterr()
-    assert init(*pair, "--label", "y", "--id", "customer_id", "--out", out) == 2
-    assert '--id bank=customer_id --id shop="Customer ID".' in capsys.readouterr().err
-    assert init(*pair, "--label", "y", "--id", "bank=customer_id", "--out", out) == 2
-    assert 'got none for shop. Add --id shop="Customer ID".' in capsys.readouterr().err
+    assert '--id bank=customer_id --id shop="Customer ID".' in cli.refuses(
+        "init", *pair, "--label", "y", "--id", "customer_id", "--out", out
+    )
+    assert 'got none for shop. Add --id shop="Customer ID".' in cli.refuses(
+        "init", *pair, "--label", "y", "--id", "bank=customer_id", "--out", out
+    )
     ids = ("--id", "bank=customer_id", "--id", "shop=Customer ID")
-    assert init(*pair, "--label", "y", *ids, "--out", out) == 0
+    said = cli.says("init", *pair, "--label", "y", *ids, "--out", out)
     assert data_of(out).id == {"bank": "customer_id", "shop": "Customer ID"}
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    lines = [line.split() for line in said.splitlines()]
     assert ["party", "rows", "shared", "with", "a", "label", "unmatched"] in lines
     assert ["bank", "60", "40", "40", "20"] in lines
     assert ["shop", "40", "40", "40", "0"] in lines
     assert ["income", "feature", "number", "60"] in lines
-    assert main.main(["check", str(out)]) == 0
-    assert ["bank", "60", "40", "40", "20"] in [
-        line.split() for line in capsys.readouterr().out.splitlines()
-    ]
+    lines = [line.split() for line in cli.says("check", out).splitlines()]
+    assert ["bank", "60", "40", "40", "20"] in lines
 
 
 def test_many_whole_numbers_with_rare_ones_may_be_a_quantity(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, cli: Cli
 ) -> None:
     world["limit"] = [1000 * (i // 5) for i in range(120)]
     world["limit"][:3] = [1, 2, 3]
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "limit", "--out", out) == 2
-    assert "--regression or --bins 2." in capsys.readouterr().err
+    assert "--regression or --bins 2." in cli.refuses(
+        "init", table, "--label", "limit", "--out", out
+    )
     assert init(table, "--label", "limit", "--regression", "--out", out) == 0
 
 
-def test_what_check_refuses_init_refuses_first(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_check_refuses_init_refuses_first(world: World, tmp_path: Path, cli: Cli) -> None:
     world["default"][:2] = [7, 8]
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--out", out) == 2
-    said = capsys.readouterr().err
+    said = cli.refuses("init", table, "--label", "default", "--out", out)
     assert "each class must have at least 5 rows, got '7' 1, '8' 1." in said
     assert "--rare merge" in said
     assert "--rare drop" in said
     assert not out.exists()
-    assert init(table, "--label", "default", "--rare", "drop", "--out", out) == 0
+    said = cli.says("init", table, "--label", "default", "--rare", "drop", "--out", out)
     assert data_of(out).drop_classes == ["7", "8"]
-    assert "left out: '7' 1, '8' 1." in capsys.readouterr().out
-    assert init(table, "--label", "default", "--rare", "merge", "--out", out) == 2
-    assert "add --force" in capsys.readouterr().err
+    assert "left out: '7' 1, '8' 1." in said
+    assert "add --force" in cli.refuses(
+        "init", table, "--label", "default", "--rare", "merge", "--out", out
+    )
     assert init(table, "--label", "default", "--rare", "merge", "--out", out, "--force") == 0
     counts = {c: world["default"].count(c) for c in (0, 1)}
     smaller = min(counts, key=lambda c: counts[c])
     # two rows are still too few, so the smallest class that is large enough joins them
     assert data_of(out).merge_classes == {"other": ["7", "8", str(smaller)]}
-    assert main.main(["check", str(out)]) == 0
+    assert cli("check", out) == 0
 
 
-def test_a_quantity_is_predicted_as_a_number_or_cut(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quantity_is_predicted_as_a_number_or_cut(world: World, tmp_path: Path, cli: Cli) -> None:
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "income", "--out", out) == 0
+    assert "; --bins 2 cuts it" in cli.says("init", table, "--label", "income", "--out", out)
     assert data_of(out).task == "regression"
     names = [a.name for a in load_scenario(out).root.attack]
     assert names == ["value_completion", "residual", "message_completion", *BY_THE_LABEL_PARTY]
-    assert "; --bins 2 cuts it" in capsys.readouterr().out
     more = ("--regression", "--bins", "3", "--out", tmp_path / "both.toml")
-    assert init(table, "--label", "income", *more) == 2
-    assert "exclude each other" in capsys.readouterr().err
-    assert init(table, "--label", "income", "--bins", "3", "--out", out, "--force") == 0
+    assert "exclude each other" in cli.refuses("init", table, "--label", "income", *more)
+    cut = ("--bins", "3", "--out", out, "--force")
+    assert "cut into classes at" in cli.says("init", table, "--label", "income", *cut)
     edges = data_of(out).label_edges
     income = np.array(world["income"], dtype=float)
     assert edges == pytest.approx(np.quantile(income, [1 / 3, 2 / 3]), rel=1e-3)
-    assert "cut into classes at" in capsys.readouterr().out
-    assert init(table, "--label", "region", "--bins", "3", "--out", tmp_path / "o.toml") == 2
-    assert "must hold numbers, got 'n'" in capsys.readouterr().err
+    assert "must hold numbers, got 'n'" in cli.refuses(
+        "init", table, "--label", "region", "--bins", "3", "--out", tmp_path / "o.toml"
+    )
 
 
 def test_several_labels_get_attacks_that_take_them_one_by_one(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, cli: Cli
 ) -> None:
     world["late"] = [i // 2 % 2 for i in range(120)]
     world.pop("status")
@@ -305,14 +292,12 @@ def test_several_labels_get_attacks_that_take_them_one_by_one(
     names = [a.name for a in load_scenario(out).root.attack]
     ours = ["model_completion", "norm", "direction", "similarity"]
     assert names == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
-    capsys.readouterr()
-    assert main.main(["check", str(out), "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(cli.says("check", out, "--format", "json"))
     assert found["plan"]["refused"] == []
 
 
 def test_beyond_so_many_rows_what_keeps_every_message_is_a_comment(
-    world: dict[str, list[object]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     monkeypatch.setattr(draft_text, "_WHOLE_ROWS", 119)
@@ -331,9 +316,7 @@ def test_beyond_so_many_rows_what_keeps_every_message_is_a_comment(
     assert whole == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
 
 
-def test_a_rare_class_keeps_rows_to_guess(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rare_class_keeps_rows_to_guess(world: World, tmp_path: Path, cli: Cli) -> None:
     """Known rows took every training row of the class: no attack on labels had a figure."""
     world["default"] = [int(i % 10 == 0) for i in range(120)]  # 12 ones, 7 of them for training
     world.pop("status")
@@ -341,38 +324,32 @@ def test_a_rare_class_keeps_rows_to_guess(
     assert init(table, "--label", "default", "--out", out) == 0
     attacks = [a for a in load_scenario(out).root.attack if not a.aux_rows]
     assert {a.known_rows for a in attacks} == {6}
-    capsys.readouterr()
     said = "of 7 training rows of the rarest class"
-    assert main.main(["check", str(out)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(cli.says("check", out).split())
     assert f"known_rows = 6 leave 4 {said}" in told
     out.write_text(out.read_text().replace("known_rows = 6", "known_rows = 20"))
-    assert main.main(["check", str(out)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(cli.says("check", out).split())
     assert f"leave none {said}" in told
     assert "known_rows = 6" in told
 
 
 @pytest.mark.parametrize(("every", "ones"), [(10, 3), (3, 0)])
 def test_few_test_rows_of_a_class_are_said(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    every: int, ones: int,
-) -> None:  # fmt: skip
+    world: World, tmp_path: Path, cli: Cli, every: int, ones: int
+) -> None:
     """An AUC on 3 ones was printed like any other."""
     world["default"] = [int(i % every == 0) for i in range(120)]
     world.pop("status")
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     assert init(table, "--label", "default", "--out", out) == 0
-    capsys.readouterr()
-    assert main.main(["check", str(out)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
+    told = " ".join(cli.says("check", out).split())
     said = f"people: only {ones} of 30 test rows are of the rarest class"
     assert (said in told) == bool(ones)
     assert ("test rows" in told) == bool(ones)
 
 
 def test_several_classes_get_attacks_that_exist_for_them(
-    world: dict[str, list[object]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    world: World, tmp_path: Path, cli: Cli
 ) -> None:
     world["default"] = [i % 4 for i in range(120)]
     world.pop("status")
@@ -382,9 +359,7 @@ def test_several_classes_get_attacks_that_exist_for_them(
     assert names == ["model_completion", "similarity", "cluster", *WHOLE, *BY_THE_LABEL_PARTY]
     granted = {a.name: a.known_rows for a in load_scenario(out).root.attack}
     assert granted["zero_pattern"] == granted["similarity"] > 0  # batches are named by known rows
-    capsys.readouterr()
-    assert main.main(["check", str(out), "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(cli.says("check", out, "--format", "json"))
     assert found["plan"]["refused"] == []
     assert found["summary"].startswith("Does training on these tables leak")
     audited = next(g for g in found["plan"]["groups"] if g["role"] == "audit")
@@ -403,22 +378,21 @@ def test_several_classes_get_attacks_that_exist_for_them(
     ],
 )
 def test_wishes_that_make_no_sense(
-    args: list[str], said: str, world: dict[str, list[object]], tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    args: list[str], said: str, world: World, tmp_path: Path, cli: Cli
+) -> None:
     world["default"][0] = 9
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--out", out, *args) == 2
-    assert said in capsys.readouterr().err
+    assert said in cli.refuses("init", table, "--label", "default", "--out", out, *args)
     assert not out.exists()
 
 
 def test_a_folder_that_is_not_there_is_named_and_not_the_table(
-    pair: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    pair: list[Path], tmp_path: Path, cli: Cli
 ) -> None:
     """Paths start from the scenario's folder, so the table was said to be missing."""
-    assert init(*pair, "--label", "y", "--out", tmp_path / "new" / "case.toml") == 2
-    assert f"no folder {tmp_path / 'new'}" in capsys.readouterr().err
+    assert f"no folder {tmp_path / 'new'}" in cli.refuses(
+        "init", *pair, "--label", "y", "--out", tmp_path / "new" / "case.toml"
+    )
 
 
 def test_a_spreadsheet_of_another_country(tmp_path: Path) -> None:
@@ -453,9 +427,8 @@ def test_a_spreadsheet_of_another_country(tmp_path: Path) -> None:
     ids=["adult", "diabetes", "criteo", "covtype", "two tables"],
 )  # fmt: skip
 def test_real_tables(
-    tables: list[str], label: str, split: str, dropped: list[str], tmp_path: Path,
-    data_folder: Path,
-) -> None:  # fmt: skip
+    tables: list[str], label: str, split: str, dropped: list[str], tmp_path: Path, data_folder: Path
+) -> None:
     out = tmp_path / "case.toml"
     assert init(*(data_folder / f"{t}.csv.gz" for t in tables), "--label", label, "--out", out) == 0
     data = load_scenario(out).root.data[0]
@@ -464,7 +437,7 @@ def test_real_tables(
 
 
 def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """Text ids that match are taken; two columns of numbers from 1 are only suggested."""
     monkeypatch.chdir(tmp_path)
@@ -477,23 +450,19 @@ def test_ids_of_other_names_are_found_where_they_cannot_be_counters(
         shop = pd.DataFrame({"Customer ID": ids[50:], "visits": rng.poisson(3, 250)})
         shop.to_csv("shop.csv", index=False)
         words = ["init", "bank.csv", "shop.csv", "--label", "late", "--out", f"{kind}.toml"]
-        code = main.main(words)
-        said = capsys.readouterr()
         if kind == "number":
-            assert code == 2
-            assert '--id bank=Kunde --id shop="Customer ID"' in said.err
+            assert '--id bank=Kunde --id shop="Customer ID"' in cli.refuses(*words)
             continue
-        assert code == 0
-        assert "note: Kunde in bank, Customer ID in shop are the ids" in said.out
+        assert "note: Kunde in bank, Customer ID in shop are the ids" in cli.says(*words)
         data = load_scenario(tmp_path / "text.toml").root.data[0]
         assert data.id == {"bank": "Kunde", "shop": "Customer ID"}
         assert data.name == "bank_shop"
-        assert main.main([*words, "--force", "--name", "loans"]) == 0
+        assert cli(*words, "--force", "--name", "loans") == 0
         assert load_scenario(tmp_path / "text.toml").root.data[0].name == "loans"
 
 
 def test_what_joins_a_rare_class_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -503,8 +472,7 @@ def test_what_joins_a_rare_class_is_said(
     table["kind"] = ["x"] * 2 + ["y"] * 98 + ["z"] * 200
     table.to_csv("one.csv", index=False)
     words = ["init", "one.csv", "--label", "kind", "--out", "one.toml", "--rare", "merge"]
-    assert main.main(words) == 0
-    said = capsys.readouterr().out
+    said = cli.says(*words)
     assert "become one, 'other': 'x' 2, with 'y' 98." in said
     assert "LoanId is the id: its values are unique." in said
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from command_line import Cli
 
-from vflsec.cli import main
 from vflsec.cli.catalog import SECTION_NAMES
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario, packaged_scenarios
@@ -121,26 +121,20 @@ def test_short_and_long_forms_fit(key: str) -> None:
 
 
 @pytest.mark.parametrize("section", SECTION_NAMES)
-def test_every_key_has_a_meaning_and_show_prints_it(
-    section: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_key_has_a_meaning_and_show_prints_it(section: str, cli: Cli) -> None:
     fields = list_fields(section)
     assert [f["name"] for f in fields] == list(SECTIONS[section].model_fields)
     for f in fields:
         assert f["meaning"].endswith("."), f
         assert f["type"], f
-    assert main.main(["show", section]) == 0
-    said = capsys.readouterr().out
+    said = cli.says("show", section)
     for f in fields:
         assert f"  {f['name']}: {f['type']}" in said
         assert f["meaning"] in said
-    assert main.main(["show", section, "--format", "json"]) == 0
-    (found,) = [i for i in json.loads(capsys.readouterr().out) if i["kind"] == "section"]
+    assert cli("show", section, "--format", "json") == 0
+    (found,) = [i for i in json.loads(cli.out) if i["kind"] == "section"]
     assert found["parameters"] == fields
 
 
-def test_a_section_that_does_not_exist_names_the_nearest(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main.main(["show", "gaet"]) == 2
-    assert "Did you mean 'gate'?" in capsys.readouterr().err
+def test_a_section_that_does_not_exist_names_the_nearest(cli: Cli) -> None:
+    assert "Did you mean 'gate'?" in cli.refuses("show", "gaet")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import Cli
 
-from vflsec.cli.main import main
 from vflsec.config.scenario import load_scenario
 from vflsec.data.label_leakage import find_groups, find_telling_columns
 from vflsec.data.source import PartyData, Source
@@ -56,9 +56,7 @@ def test_what_is_no_person_is_not_proposed() -> None:
         assert find_groups(table(column.astype(float), label)) == {}
 
 
-def test_init_says_the_group_and_takes_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_says_the_group_and_takes_it(tmp_path: Path, cli: Cli) -> None:
     rng = np.random.default_rng(3)
     for visits in (
         VISITS,
@@ -73,10 +71,9 @@ def test_init_says_the_group_and_takes_it(
         pd.DataFrame(lab).to_csv(tmp_path / "lab.csv", index=False)
         tables, out = [str(tmp_path / f"{t}.csv") for t in ("clinic", "lab")], tmp_path / "s.toml"
         init = ["init", *tables, "--label", "ill", "--out", str(out), "--force"]
-        assert main(init) == 0
-        assert "--group patient" in " ".join(capsys.readouterr().out.split())
-        assert main([*init, "--group", "patient"]) == 0
-        said = " ".join(capsys.readouterr().out.split())
+        assert cli(*init) == 0
+        assert "--group patient" in " ".join(cli.out.split())
+        said = " ".join(cli.says(*init, "--group", "patient").split())
         assert "one person?" not in said
         assert "patient group" in said
         assert load_scenario(out).root.data[0].group == "patient"

@@ -6,8 +6,8 @@ import gzip
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 
-from vflsec.cli import main
 from vflsec.core import check
 
 SCENARIO = """
@@ -32,7 +32,7 @@ B = table("id", "b1", rows=[(i, i * 7 % 11) for i in ROWS])
 
 
 @pytest.fixture
-def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def told(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     """What ``vflsec check`` (or init) says of two tables; it must exit with 2."""
 
     def run(a: str | bytes = A, b: str = B, label: str = "y", command: str = "check") -> str:
@@ -41,9 +41,7 @@ def told(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         Path("b.csv").write_text(b)
         Path("s.toml").write_text(SCENARIO.replace("LABEL", label))
         init = ["init", "a.csv", "b.csv", "--label", label, "--out", "new.toml"]
-        assert main.main(init if command == "init" else ["check", "s.toml"]) == 2
-        err = capsys.readouterr().err
-        assert "Traceback" not in err
+        err = cli.refuses(*(init if command == "init" else ["check", "s.toml"]))
         assert err.count("\n") == 1
         return err
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cases import CASES, cases, lay
+from command_line import Cli
 from corpus import GOOD, table_with
 from sampled import sampled
 
@@ -33,25 +34,21 @@ def only_the_store(out: Path) -> None:
     assert "results.sqlite" in left
 
 
-def run(capsys: pytest.CaptureFixture[str], *args: object, words: str = "", code: int = 2) -> None:
-    found = main.main([str(a) for a in args])
-    err = capsys.readouterr().err
-    assert found == code, err
-    one_message(err)
-    assert words in err, err
+def run(cli: Cli, *args: object, words: str = "", code: int = 2) -> None:
+    assert cli(*args) == code, cli.err
+    one_message(cli.err)
+    assert words in cli.err, cli.err
 
 
 @pytest.mark.parametrize("name", sampled(CASES, every=10))
-def test_every_case(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_case(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     case = CASES[name]
     args = lay(case, tmp_path)
     monkeypatch.chdir(tmp_path)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     path = list(sys.path)
     try:
-        run(capsys, *args, words=case.words, code=case.code)
+        run(cli, *args, words=case.words, code=case.code)
     finally:
         sys.path[:] = path
         sys.modules.pop("mine", None)
@@ -62,7 +59,7 @@ def test_every_case(
 
 
 def test_a_check_of_three_thousand_strengths_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is looked up for each strength; tests/plan/test_plan.py counts what else is done."""
     lookups = []
@@ -72,8 +69,7 @@ def test_a_check_of_three_thousand_strengths_answers(
     text = GOOD[GOOD.index("[algorithm]") :] + f'[[defense]]\nname = "iso"\nstrength = [{grid}]\n'
     path = tmp_path / "case.toml"
     path.write_text(f'[data]\nname = "breast_cancer"\n{text}')
-    assert main.main(["check", str(path)]) == 0
-    assert "6000" in capsys.readouterr().out
+    assert "6000" in cli.says("check", path)
     assert len(lookups) < 100
 
 
@@ -111,24 +107,22 @@ def test_the_corpus_is_large() -> None:
 
 @pytest.mark.parametrize("cell", ["nan", "NaN", "", "NA", "null", "?"])
 def test_a_cell_without_a_value_is_counted_and_no_error(
-    cell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cell: str, tmp_path: Path, cli: Cli
 ) -> None:
     """NaN is a missing value by design: `vflsec check` accepts it and says how many, where."""
     (tmp_path / "t.csv").write_text(table_with(cell).replace("\n9,2,4,1\n", f"\n9,2,{cell},1\n"))
     path = tmp_path / "case.toml"
     path.write_text(GOOD)
-    assert main.main(["check", str(path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(cli.says("check", path).split())
     assert "t: missing values at a, of 60 rows: x1 1; a number becomes" in said
     assert "t: missing values at b, of 60 rows: x2 1;" in said
-    assert main.main(["check", str(path), "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(cli.says("check", path, "--format", "json"))
     assert found["plan"]["data"][0]["missing"] == {"a": {"x1": 1}, "b": {"x2": 1}}
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT])
 def test_a_disk_that_takes_nothing(
-    code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    code: int, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full, read-only or forbidden folder, by a fake: root may write anywhere."""
     from audited import Planted
@@ -151,13 +145,13 @@ def test_a_disk_that_takes_nothing(
 
     monkeypatch.setattr(tempfile, "mkstemp", full)
     out = tmp_path / "out"
-    run(capsys, "audit", tmp_path / "case.toml", "--out", out, "-q", words="cannot be written")
+    run(cli, "audit", tmp_path / "case.toml", "--out", out, "-q", words="cannot be written")
     assert calls
     only_the_store(out)
 
 
 def test_a_store_that_fills_the_disk(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite reports a full disk while a cell is committed; max_page_count is a small quota."""
     from audited import SCENARIO, Planted
@@ -178,5 +172,5 @@ def test_a_store_that_fills_the_disk(
 
     monkeypatch.setattr(Store, "_open", small)
     out = tmp_path / "out"
-    run(capsys, "audit", tmp_path / "case.toml", "--out", out, "-q", words="full")
+    run(cli, "audit", tmp_path / "case.toml", "--out", out, "-q", words="full")
     only_the_store(out)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 from packages import packaged
 
-from vflsec.cli import main
 from vflsec.data.load import load_source
 from vflsec.errors import VflsecError
 
@@ -89,14 +89,13 @@ def test_a_faulty_data_set_is_told(
 
 
 def test_a_faulty_data_set_ends_the_command_with_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     packaged(tmp_path, "dataset", {"d_short": DATA_SET.format(body="y = y[:50]")})
     case = tmp_path / "case.toml"
     case.write_text('data = { name = "d_short" }\nalgorithm = { name = "splitnn" }\n')
-    assert main.main(["check", str(case)]) == 2
-    err = capsys.readouterr().err
+    err = cli.refuses("check", case)
     assert "d_short: its load must give rows from 0 to 49, got 0 to 199, of party 'a'" in err
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import stored
 from audited import LEAKY, SCENARIO, SEALED, Killed, Planted, audited, gate, go, scenario
+from command_line import Cli
 from sampled import sampled
 
 from vflsec.cli import main
@@ -25,9 +26,7 @@ from vflsec.storage.store import Store
 STRICT, LAX = gate(max=0.1), gate(max=0.4)
 
 
-def test_a_killed_audit_leaves_no_earlier_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_audit_leaves_no_earlier_verdict(tmp_path: Path, cli: Cli) -> None:
     """A build that uploads reports whatever happened showed the PASS of the commit before."""
     said = ("summary.json", "report.html", "junit.xml", "results.sarif", "summary.md")
     out = tmp_path / "out"
@@ -39,8 +38,7 @@ def test_a_killed_audit_leaves_no_earlier_verdict(
     edited.write_text(SCENARIO.replace("seeds = 5", "seeds = 6") + STRICT, encoding="utf-8")
     assert go(Killed(LEAKY), "audit", edited, "--out", out) == 130
     assert not any((out / name).exists() for name in said)
-    assert main.main(["report", str(out)]) == 2
-    assert "its audit has not ended" in capsys.readouterr().err
+    assert "its audit has not ended" in cli.refuses("report", out)
     assert main.main(["gate", str(out)]) in (1, 3)
     assert go(Planted(LEAKY), "audit", edited, "--out", out) == 1
     assert all((out / name).is_file() for name in said)
@@ -299,25 +297,24 @@ def told(err: str, out: Path) -> None:
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
 @pytest.mark.parametrize("name", sampled(stored.SQL, every=8))
 def test_a_damaged_store_is_told(
-    name: str, sealed: bool, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, sealed: bool, finished: Path, tmp_path: Path, cli: Cli
 ) -> None:
     out = _copy(finished, tmp_path)
     case = stored.SQL[name]
     statement, code = (case, 2) if isinstance(case, str) else case
     altered(out, lambda db: db.execute(statement), sealed)
-    found = main.main(["gate", str(out)])
-    seen = capsys.readouterr()
-    assert found == (code if sealed else 2), seen
+    found = cli("gate", out)
+    assert found == (code if sealed else 2), cli.err
     if found == 2:
-        told(seen.err, out)
+        told(cli.err, out)
     else:
-        assert "Not everything planned" in seen.out
+        assert "Not everything planned" in cli.out
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "unsealed"])
 @pytest.mark.parametrize("name", sampled(stored.RECORD, every=8))
 def test_an_edited_record_is_told(
-    name: str, sealed: bool, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, sealed: bool, finished: Path, tmp_path: Path, cli: Cli
 ) -> None:
     out = _copy(finished, tmp_path)
     key, value = stored.RECORD[name]
@@ -328,19 +325,15 @@ def test_an_edited_record_is_told(
         db.execute("update meta set value = ? where key = 'audit'", (new,))
 
     altered(out, edit, sealed)
-    found = main.main(["gate", str(out)])
-    seen = capsys.readouterr()
-    assert found == 2, seen
-    assert "\x1b" not in seen.out
+    err = cli.refuses("gate", out)
+    assert "\x1b" not in cli.out
     if sealed:
-        assert "it was edited or damaged since vflsec wrote it" in seen.err
-    told(seen.err, out)
+        assert "it was edited or damaged since vflsec wrote it" in err
+    told(err, out)
 
 
 @pytest.mark.parametrize("name", sampled(stored.SUMMARY, every=8))
-def test_an_edited_summary_is_told(
-    name: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edited_summary_is_told(name: str, finished: Path, tmp_path: Path, cli: Cli) -> None:
     out = _copy(finished, tmp_path)
     path = out / "summary.json"
     key, value = stored.SUMMARY[name]
@@ -350,14 +343,15 @@ def test_an_edited_summary_is_told(
         if not sealed:
             del summary["seal"]
         path.write_text(json.dumps(summary))
-        assert main.main(["report", str(out), "--to", str(tmp_path / "to")]) == 2
-        assert "it was edited or damaged since vflsec wrote it" in capsys.readouterr().err
+        assert "it was edited or damaged since vflsec wrote it" in cli.refuses(
+            "report", out, "--to", tmp_path / "to"
+        )
         assert not (tmp_path / "to").exists()
 
 
 @pytest.mark.parametrize("harm", ["edited", "of another audit", "cut off", "gone", "a pipe"])
 def test_points_that_are_not_those_of_the_summary_are_told(
-    harm: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    harm: str, finished: Path, tmp_path: Path, cli: Cli
 ) -> None:
     out = _copy(finished, tmp_path)
     path = out / "points.parquet"
@@ -371,15 +365,13 @@ def test_points_that_are_not_those_of_the_summary_are_told(
         path.unlink()
     if harm == "a pipe":
         os.mkfifo(path)
-    assert main.main(["report", str(out), "--to", str(tmp_path / "to")]) == 2
-    assert str(out / "summary.json") in capsys.readouterr().err
+    assert str(out / "summary.json") in cli.refuses("report", out, "--to", tmp_path / "to")
     assert not (tmp_path / "to").exists()
 
 
 def test_what_is_sealed_and_breaks_is_a_defect(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    finished: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A defect of vflsec is never told as damage of what it wrote itself."""
     from vflsec.audit import evaluate
 
@@ -389,8 +381,8 @@ def test_what_is_sealed_and_breaks_is_a_defect(
         raise KeyError("planted")
 
     monkeypatch.setattr(evaluate, "evaluate", broken)
-    assert main.main(["gate", str(out)]) == 4
-    assert "KeyError: 'planted'" in capsys.readouterr().err
+    assert cli("gate", out) == 4
+    assert "KeyError: 'planted'" in cli.err
 
 
 def test_a_training_that_was_deleted_is_trained_again(finished: Path, tmp_path: Path) -> None:
@@ -423,7 +415,7 @@ def test_a_lock_that_links_elsewhere_is_refused(
 
 @pytest.mark.parametrize("page", sampled(range(12), every=6))
 def test_a_flipped_page_is_told_or_changes_nothing(
-    page: int, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    page: int, finished: Path, tmp_path: Path, cli: Cli
 ) -> None:
     out = _copy(finished, tmp_path)
     store = out / "results.sqlite"
@@ -431,11 +423,10 @@ def test_a_flipped_page_is_told_or_changes_nothing(
     for i in range(page * 4096, min((page + 1) * 4096, len(data))):
         data[i] ^= 0xFF
     store.write_bytes(bytes(data))
-    code = main.main(["gate", str(out)])
-    err = capsys.readouterr().err
+    code = cli("gate", out)
     assert code in (1, 2)
-    assert "internal" not in err
-    assert code == 1 or "results.sqlite" in err
+    assert "internal" not in cli.err
+    assert code == 1 or "results.sqlite" in cli.err
 
 
 def test_fresh_replaces_a_damaged_store(finished: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import plugins
 import pytest
+from command_line import Cli
 from packages import packaged
 from sampled import sampled
 from sound import PACKAGED, QUICK
@@ -128,15 +129,14 @@ def test_a_timeout_is_stated(audited: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", sampled(plugins.MODULES, every=6))
 def test_a_module_that_cannot_be_used_ends_check(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     text, words = plugins.MODULES[name]
     monkeypatch.syspath_prepend(str(tmp_path))
     packaged(tmp_path, "attack", {name: text})
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO.format(more=f'[[attack]]\nname = "{name}"\n'))
-    assert main.main(["check", str(path)]) == 2
-    err = capsys.readouterr().err
+    err = cli.refuses("check", path)
     assert words in err
     assert f"{name}.py" in err or f"attack {name}: " in err
     assert "Traceback" not in err
@@ -144,7 +144,7 @@ def test_a_module_that_cannot_be_used_ends_check(
 
 @pytest.mark.parametrize("name", sampled(["d_noisy_at_zero", "d_exits", *SLOW_DEFENSES], 2))
 def test_a_faulty_defense_ends_the_audit_with_its_place(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     body, words = plugins.DEFENSES[name]
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -152,8 +152,7 @@ def test_a_faulty_defense_ends_the_audit_with_its_place(
     more = f'[[attack]]\nname = "norm"\n[[defense]]\nname = "{name}"\nstrength = [0, 0.5]\n'
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO.format(more=more))
-    assert main.main(["audit", str(path), "--out", str(tmp_path / "out"), "-q"]) == 2
-    err = capsys.readouterr().err
+    err = cli.refuses("audit", path, "--out", tmp_path / "out", "-q")
     assert words in err
     assert name in err
     assert "Traceback" not in err
@@ -170,9 +169,8 @@ def test_a_faulty_defense_ends_the_audit_with_its_place(
     ],
 )  # fmt: skip
 def test_a_name_that_cannot_be_used_is_told(
-    kind: str, name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    kind: str, name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     """One such package, used or not, ended every command in an internal error; and a defense that
     is called none was judged as the undefended run.
     """
@@ -180,8 +178,7 @@ def test_a_name_that_cannot_be_used_is_told(
     text = plugins.ATTACK.format(extra="", body="pass")
     text = text if kind == "attack" else plugins.DEFENSE.format(extra="", body="return None")
     packaged(tmp_path, kind, {name: text})
-    assert main.main(["list", f"{kind}s"]) == 2
-    err = capsys.readouterr().err
+    err = cli.refuses("list", f"{kind}s")
     assert words in err
     assert repr(name).strip("'") in err
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from audited import SCENARIO, Planted, gate
+from command_line import Cli
 from sampled import sampled
 
 from vflsec.cli import main
@@ -43,9 +44,8 @@ class Broken(io.StringIO):
 @pytest.mark.parametrize("after", sampled([0, 2]))
 @pytest.mark.parametrize(("limit", "code"), [(0.4, 0), (0.1, 1)])
 def test_lost_output_never_changes_a_verdict(
-    error: int, after: int, limit: float, code: int, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    error: int, after: int, limit: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A closed pipe ended the audit with 1 and nothing trained."""
     planted = Planted(LEAKS)
     monkeypatch.setattr(engine, "default_backend", planted.backend)
@@ -58,32 +58,31 @@ def test_lost_output_never_changes_a_verdict(
 
 
 def test_a_full_disk_under_a_listing_is_an_error_and_a_closed_pipe_is_none(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Broken(errno.ENOSPC))
-        assert main.main(["list", "attacks"]) == 2
-    assert "cannot be written: No space left" in capsys.readouterr().err
+        assert cli("list", "attacks") == 2
+    assert "cannot be written: No space left" in cli.err
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Broken(errno.EPIPE))
-        assert main.main(["list", "attacks"]) == 0
+        assert cli("list", "attacks") == 0
 
 
 @pytest.mark.parametrize("name", sampled(["[/]", "[red]x", "[link=file:]x", ":smile:", "a b"], 2))
 def test_markup_in_a_name_is_text(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
     monkeypatch.chdir(tmp_path)
     Path("case.toml").write_text(SCENARIO)
-    assert main.main(["audit", "case.toml", "--out", name]) == 0
-    out = capsys.readouterr().out
+    out = cli.says("audit", "case.toml", "--out", name)
     assert f"into {name}." in out
     assert f"Results: {name}" in out
 
 
 def test_no_color_means_no_escape_sequence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
     path = tmp_path / "case.toml"
@@ -91,11 +90,9 @@ def test_no_color_means_no_escape_sequence(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert main.main(["audit", str(path), "--out", str(tmp_path / "out")]) == 1
-    assert "\x1b" not in capsys.readouterr().out
+    assert "\x1b" not in cli.says("audit", path, "--out", tmp_path / "out", code=1)
     monkeypatch.delenv("NO_COLOR")
-    assert main.main(["gate", str(tmp_path / "out")]) == 1
-    assert "\x1b" in capsys.readouterr().out
+    assert "\x1b" in cli.says("gate", tmp_path / "out", code=1)
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -139,7 +136,7 @@ def no_waiting() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_waiting")
 def test_what_has_no_end_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """A pipe that nobody writes or reads, and a device that never ends."""
     pipe, out = tmp_path / "summary.json", tmp_path / "out"
@@ -147,12 +144,11 @@ def test_what_has_no_end_is_not_waited_for(
     monkeypatch.setattr(engine, "default_backend", Planted(LEAKS).backend)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pipe))
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1))
-    assert main.main(["audit", str(tmp_path / "case.toml"), "--out", str(out), "-q"]) == 1
-    assert f"GITHUB_STEP_SUMMARY: {pipe}: cannot be written" in capsys.readouterr().err
+    assert cli("audit", tmp_path / "case.toml", "--out", out, "-q") == 1
+    assert f"GITHUB_STEP_SUMMARY: {pipe}: cannot be written" in cli.err
     for args in (
         ["report", str(tmp_path)],
         ["gate", str(out), "--baseline", str(pipe)],
         ["gate", str(out), "--baseline", "/dev/zero"],
     ):
-        assert main.main(args) == 2
-        assert "it is a device, a pipe or a folder" in capsys.readouterr().err
+        assert "it is a device, a pipe or a folder" in cli.refuses(*args)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
 from trace_audits import read
 
-from vflsec.cli.main import main
 from vflsec.errors import ConfigError, ShapeError, TraceError
 from vflsec.trace import writer as writer_of
 from vflsec.trace.adapters.base import Wire, in_order, version_of
@@ -200,7 +200,7 @@ def test_rows_may_repeat_within_a_message(tmp_path: Path) -> None:
     assert table.tensor.tolist() == [[15.0, 0.0], [6.0, 0.0]], "mean loss over a batch of 3"
 
 
-def test_a_stopped_process_and_a_torn_one(tmp_path: Path, capsys: Any) -> None:
+def test_a_stopped_process_and_a_torn_one(tmp_path: Path, cli: Cli) -> None:
     """--ended forgives the missing end mark of a stream of whole messages, and nothing else."""
     for name, cut, code in (("whole", 0, "sealed"), ("torn", 5, "partial")):
         folder = tmp_path / name
@@ -210,8 +210,7 @@ def test_a_stopped_process_and_a_torn_one(tmp_path: Path, capsys: Any) -> None:
         stopped(w)
         path = folder / "trace/view/bank/raw-0000-d2-f4.arrows"
         path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
-        assert main(["trace", "seal", str(folder / "trace"), "--ended"]) == 0
-        said = capsys.readouterr().out
+        said = cli.says("trace", "seal", folder / "trace", "--ended")
         assert ("partial" in said) == (code == "partial")
         trace = Trace.open(folder / "trace")
         assert trace.manifest.status == code

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
 from trace_audits import first_of_each, record
 
 import vflsec
-from vflsec.cli.main import main
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.epsilon.randomised_labels import cross_shares
 from vflsec.errors import ConfigError
@@ -128,15 +128,14 @@ def test_columns_that_the_proxy_does_not_know_are_counted_as_leaked(
     assert verdict((guesses, weak), tmp_path / "b", 0.1, tau=3.0)["value"] == 0.0
 
 
-def test_the_claim_of_the_manifest_and_of_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_claim_of_the_manifest_and_of_the_option(tmp_path: Path, cli: Cli) -> None:
     trace, labels = traced(tmp_path, "labels", claim=EPSILON)
     args = ["trace", "audit", str(trace), "--attack", "direction", "--truth", str(labels)]
-    assert main([*args, "--out", str(tmp_path / "a")]) == 1
-    assert "claimed epsilon 1 is not contradicted" in capsys.readouterr().out
+    assert "claimed epsilon 1 is not contradicted" in cli.says(
+        *args, "--out", tmp_path / "a", code=1
+    )
     score_it = ["trace", "score", str(tmp_path / "a" / "guesses"), "--truth", str(labels)]
-    assert main([*score_it, "--out", str(tmp_path / "b"), "--claimed-epsilon", "50"]) == 0
+    assert cli(*score_it, "--out", tmp_path / "b", "--claimed-epsilon", "50") == 0
 
 
 def test_a_claim_needs_class_shares(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
 
 import vflsec
-from vflsec.cli.main import main
 from vflsec.errors import ConfigError, TraceError, VflsecError
 from vflsec.report.exports import load_summary
 from vflsec.trace.adapters.base import Wire
@@ -86,28 +86,25 @@ def test_what_can_be_asked_is_said_at_the_first_message(
     assert later == (level == "WARNING" and how["role"] == "passive")
 
 
-def test_no_guess_is_no_success(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_guess_is_no_success(trace: Path, tmp_path: Path, cli: Cli) -> None:
     audit = ["trace", "audit", str(trace), "--attack", "direction", "--out", str(tmp_path / "o")]
-    assert main(audit) == 3
-    said = capsys.readouterr().out
+    said = cli.says(*audit, code=3)
     assert "No attack made a guess." in said
     assert "trace score" not in said
     write_truth(tmp_path / "labels", np.arange(N), LABELS.numpy())
     score = ["trace", "score", str(tmp_path / "o" / "guesses"), "--truth", str(tmp_path / "labels")]
-    assert main([*score, "--out", str(tmp_path / "s")]) == 3
-    assert "No attack made a guess: nothing was audited." in capsys.readouterr().err
+    assert cli(*score, "--out", tmp_path / "s") == 3
+    assert "No attack made a guess: nothing was audited." in cli.err
 
 
 def test_what_is_granted_later_is_as_if_recorded_with_it(
-    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trace: Path, tmp_path: Path, cli: Cli
 ) -> None:
     before = hashlib.sha256((trace / "seal.json").read_bytes()).hexdigest()
     options = ["--known", str(known_file(tmp_path)), "--prior", "0.667,0.333", "--classes", "2"]
-    assert main(["trace", "grant", str(trace), *options]) == 0
+    assert cli("trace", "grant", trace, *options) == 0
     said = "known and prior and classes granted to bank on "
-    assert said in capsys.readouterr().out
+    assert said in cli.out
     assert validate(trace).notes[0].startswith(said)
     opened = Trace.open(trace)
     (later,) = opened.manifest.later
@@ -116,11 +113,10 @@ def test_what_is_granted_later_is_as_if_recorded_with_it(
     assert held is not None
     assert torch.equal(held.labels, LABELS[:20])
     audit = ["trace", "audit", str(trace), "--attack", "direction", "--out", str(tmp_path / "o")]
-    assert main(audit) == 0
-    assert said in capsys.readouterr().out
+    assert said in cli.says(*audit)
     write_truth(tmp_path / "labels", np.arange(N), LABELS.numpy())
     score = ["trace", "score", str(tmp_path / "o" / "guesses"), "--truth", str(tmp_path / "labels")]
-    assert main([*score, "--out", str(tmp_path / "s")]) == 0
+    assert cli(*score, "--out", tmp_path / "s") == 0
     summary = load_summary(tmp_path / "s")
     figures = [p["value"] for p in summary["points"] if p["attack"] == "direction"]
     assert max(figures) > 0.99

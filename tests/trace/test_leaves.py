@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Cli
 from planted_trees import boost, find_leaves
 from sampled import sampled
 
@@ -153,11 +154,10 @@ def test_bad_files_are_one_error_with_a_remedy(
 
 
 def test_a_system_that_is_none_is_one_error(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], tmp_path: Path, cli: Cli
 ) -> None:
     asked = ["trace", "import-leaves", str(files["leaves"]), "--profile", "fate-1"]
-    assert main([*asked, "--out", str(tmp_path / "other")]) == 2
-    said = capsys.readouterr().err
+    said = cli.refuses(*asked, "--out", tmp_path / "other")
     assert "fate-1" in said
     assert "xgboost-open" in said
     assert not (tmp_path / "other").exists()
@@ -174,13 +174,11 @@ def test_a_system_that_is_none_is_one_error(
     ],
 )
 def test_a_defense_that_is_none_is_one_error(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    given: str, words: list[str],
-) -> None:  # fmt: skip
+    files: dict[str, Path], tmp_path: Path, cli: Cli, given: str, words: list[str]
+) -> None:
     out = tmp_path / "other"
     asked = ["trace", "import-leaves", str(files["leaves"]), "--defense", given]
-    assert main([*asked, "--out", str(out)]) == 2
-    said = capsys.readouterr().err
+    said = cli.refuses(*asked, "--out", out)
     assert all(w in said for w in words)
     assert not out.exists()
 

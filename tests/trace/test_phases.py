@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
 from trace_audits import audit, record, signs
 
-from vflsec.cli import main
 from vflsec.core.visibility import looked_at
 from vflsec.trace.manifest import Have, Moment, ObserverInfo
 from vflsec.trace.views import find_elsewhere
@@ -18,9 +18,7 @@ N = 120
 Y = np.arange(N) % 3 % 2
 
 
-def test_a_leak_in_another_phase_is_said_to_be_unread(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_leak_in_another_phase_is_said_to_be_unread(tmp_path: Path, cli: Cli) -> None:
     """The labels themselves: attacks were at chance and nothing said why."""
     g = torch.Generator().manual_seed(0)
     with record(tmp_path / "t", Y, np.arange(12), prior=(2 / 3, 1 / 3)) as rec:
@@ -34,8 +32,8 @@ def test_a_leak_in_another_phase_is_said_to_be_unread(
     (note,) = [n for n in result.summary["notes"] if "unseen by attacks" in n]
     assert "state messages of phase 'eval' came to bank" in note
     words = ["trace", "score", str(tmp_path / "g"), "--truth", str(tmp_path / "y")]
-    main.main([*words, "--out", str(tmp_path / "p")])
-    assert f"note: {note}" in capsys.readouterr().out
+    cli(*words, "--out", tmp_path / "p")
+    assert f"note: {note}" in cli.out
 
 
 @pytest.mark.parametrize(

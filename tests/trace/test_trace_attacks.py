@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
 from simulated import simulate
 from trace_audits import audit, first_of_each, record, signs
 
 from vflsec.audit.scoring import score_answer
-from vflsec.cli.main import main
 from vflsec.core.source import Given
 from vflsec.engine.trace_attacks import infer, score, specs_for
 from vflsec.errors import ConfigError, Remediable, VflsecError, drop_remedy
@@ -154,9 +154,8 @@ def test_truth_of_another_trace(folder: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_is_passed_unjudged_or_overwritten(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
     """A gate without a truth, a misspelt one and an empty file of gates ended with 0 or 3."""
     trace, out = folder / "trace-0", tmp_path / "o"
     guesses = infer([trace], tmp_path / "g", attacks=("norm",), limits=TRUSTED)
@@ -187,8 +186,7 @@ def test_nothing_is_passed_unjudged_or_overwritten(
         (["--attack", "nrom"], "norm"),
         ([str(trace)], "seed 0"),
     ):
-        assert main(["trace", "audit", str(trace), "--out", str(out), *options]) == 2
-        assert words in capsys.readouterr().err
+        assert words in cli.refuses("trace", "audit", trace, "--out", out, *options)
     assert not out.exists()
     guess = next(guesses.glob("guess-*.parquet"))
     guess.write_bytes(guess.read_bytes()[:-1] + b"!")
@@ -199,8 +197,7 @@ def test_nothing_is_passed_unjudged_or_overwritten(
         (["score", str(guesses), "--truth", str(trace), "--out", str(out)], "was changed"),
         (["seal", str(trace)], "is sealed already"),
     ):
-        assert main(["trace", *command]) == 2
-        assert words in capsys.readouterr().err
+        assert words in cli.refuses("trace", *command)
 
 
 def test_truth_is_checked_too(folder: Path, tmp_path: Path) -> None:
@@ -228,18 +225,18 @@ def test_traces_of_two_systems(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("read_in_forks")
-def test_info_and_validate_say_it_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "info", str(folder / "trace-0"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_info_and_validate_say_it_in_json(folder: Path, cli: Cli) -> None:
+    told = json.loads(cli.says("trace", "info", folder / "trace-0", "--json"))
     assert told["status"] == "sealed"
     assert told["observers"]["passive1"]["known_rows"] == 20
-    assert main(["trace", "validate", str(folder / "trace-0"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["messages"]["passive1"] == 22
-    assert main(["trace", "info", str(folder / "trace-0")]) == 0
-    assert "gradient from active to passive1: 6 messages, all" in capsys.readouterr().out
+    assert cli("trace", "validate", folder / "trace-0", "--json") == 0
+    assert json.loads(cli.out)["messages"]["passive1"] == 22
+    assert "gradient from active to passive1: 6 messages, all" in cli.says(
+        "trace", "info", folder / "trace-0"
+    )
 
 
-def test_record_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_record_a_scenario(tmp_path: Path, cli: Cli) -> None:
     scenario = tmp_path / "s.toml"
     scenario.write_text(
         '[data]\nname = "breast_cancer"\n[algorithm]\nname = "splitnn"\nepochs = 1\n'
@@ -247,26 +244,25 @@ def test_record_a_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         "[audit]\nseeds = 1\n"
     )
     out = tmp_path / "traces"
-    assert main(["trace", "record", str(scenario), "--party", "passive", "--out", str(out)]) == 0
+    assert cli("trace", "record", scenario, "--party", "passive", "--out", out) == 0
     found = sorted(out.iterdir())
     assert len(found) == 2
     runs = [Trace.open(f).manifest.run for f in found]
     assert {r.strength for r in runs} == {0.0, 1.0}
     assert {r.defense for r in runs} == {"iso"}
     assert all(Trace.open(f).observers == ("passive",) for f in found)
-    assert "Wrote" in capsys.readouterr().out
+    assert "Wrote" in cli.out
 
 
-def test_traces_of_quantities_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_of_quantities_are_refused(tmp_path: Path, cli: Cli) -> None:
     scenario = tmp_path / "s.toml"
     scenario.write_text(
         '[data]\nname = "quantity_gaussian"\n[algorithm]\nname = "splitnn"\nepochs = 1\n'
         '[[attack]]\nname = "residual"\n[audit]\nseeds = 1\n'
     )
-    assert main(["trace", "record", str(scenario), "--out", str(tmp_path / "t")]) == 2
-    assert "the label is a quantity" in capsys.readouterr().err
+    assert "the label is a quantity" in cli.refuses(
+        "trace", "record", scenario, "--out", tmp_path / "t"
+    )
 
 
 def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) -> None:
@@ -305,9 +301,7 @@ def test_columns_need_not_have_the_models_number_type(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[0], found[1], atol=0.01)
 
 
-def test_a_joined_trace_tells_what_parties_know_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_joined_trace_tells_what_parties_know_together(tmp_path: Path, cli: Cli) -> None:
     """Each of two parties holds half of a secret; only both together find it.
 
     The gradient of one is label plus noise, that of the other the same noise.
@@ -327,15 +321,14 @@ def test_a_joined_trace_tells_what_parties_know_together(
     write_truth(tmp_path / "y", np.arange(200), y)
     both, out = str(tmp_path / "both"), str(tmp_path / "o")
     sides = [str(tmp_path / p) for p in half]
-    assert main(["trace", "join", *sides, "--out", both]) == 0
+    assert cli("trace", "join", *sides, "--out", both) == 0
     args = ["--attack", "gradient_completion", "--attack", "similarity", "--truth",
             str(tmp_path / "y"), "--out", out]  # fmt: skip
-    assert main(["trace", "audit", both, "--together", "east+west", *args]) == 0
+    assert cli("trace", "audit", both, "--together", "east+west", *args) == 0
     points = load_summary(tmp_path / "o")["points"]
     auc = {(p["adversary"], p["attack"]): p["value"] for p in points if p["metric"] == "auc"}
     assert auc["east", "similarity"] < 0.7
     assert auc["west", "similarity"] < 0.7
-    capsys.readouterr()
     assert max(v for (who, _), v in auc.items() if who == "east+west") > 0.9
     for bad, words in (
         (["join", sides[0], sides[0], "--out", str(tmp_path / "n")], "are both of east"),
@@ -343,8 +336,7 @@ def test_a_joined_trace_tells_what_parties_know_together(
         (["join", *sides, "--out", both], "holds files"),
         (["audit", both, "--together", "east+shop", "--out", str(tmp_path / "m")], "together must"),
     ):
-        assert main(["trace", *bad]) == 2
-        assert words in capsys.readouterr().err
+        assert words in cli.refuses("trace", *bad)
 
 
 A = ("active",)
@@ -409,9 +401,7 @@ def test_columns_without_a_truth_are_not_scored(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_number_of_classes_can_be_said_at_the_audit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_classes_can_be_said_at_the_audit(tmp_path: Path, cli: Cli) -> None:
     """A trace that did not say it could have no attack on labels, whatever else was granted."""
     g, n = torch.Generator().manual_seed(0), 90
     y = np.arange(n) % 3
@@ -422,10 +412,10 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
             z.backward(0.4 - hot[rows] + 0.05 * torch.randn(30, 3, generator=g))
     write_truth(tmp_path / "y", np.arange(n), y)
     words = ["trace", "audit", str(tmp_path / "t"), "--attack", "similarity", "--blind", "--out"]
-    assert main([*words, str(tmp_path / "a")]) == 3
-    assert "--classes N" in capsys.readouterr().out
-    assert main([*words, str(tmp_path / "b"), "--classes", "3"]) == 0
-    assert "1 attack made guesses: similarity." in capsys.readouterr().out
+    assert "--classes N" in cli.says(*words, tmp_path / "a", code=3)
+    assert "1 attack made guesses: similarity." in cli.says(
+        *words, tmp_path / "b", "--classes", "3"
+    )
     result = score(tmp_path / "b" / "guesses", [tmp_path / "y"], tmp_path / "o")
     found = result.results.query("metric == 'accuracy'").iloc[0]
     assert (found["value"], found["n"]) == (1.0, n - 12)
@@ -434,13 +424,11 @@ def test_the_number_of_classes_can_be_said_at_the_audit(
     part = score(tmp_path / "b" / "guesses", [tmp_path / "part"], tmp_path / "p")
     assert [of["classes"] for of in part.summary["parties"].values()] == [3]
     assert part.results.query("metric == 'accuracy'").iloc[0]["n"] == len(some) - 8
-    assert main([*words, str(tmp_path / "c"), "--classes", "2"]) == 2
-    assert "be 2 shares" in capsys.readouterr().err
+    assert "be 2 shares" in cli.refuses(*words, tmp_path / "c", "--classes", "2")
     with record(tmp_path / "told", y, classes=3) as rec:
         rec.cut(torch.zeros(n, 2), torch.arange(n))
     words[2] = str(tmp_path / "told")
-    assert main([*words, str(tmp_path / "d"), "--classes", "4"]) == 2
-    assert "--classes must be 3" in capsys.readouterr().err
+    assert "--classes must be 3" in cli.refuses(*words, tmp_path / "d", "--classes", "4")
 
 
 N, D, STEPS = 300, 3, 60

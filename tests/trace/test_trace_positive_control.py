@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import Cli
 from sampled import sampled
 from torch import Tensor, nn
 from trace_audits import audit, first_of_each, record, signs
 
 import vflsec
-from vflsec.cli import main
 from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import TraceError
@@ -114,25 +114,24 @@ def test_a_system_without_a_leak_passes_every_attack(passing: tuple[Path, Audit]
 
 @pytest.mark.slow
 def test_the_reference_does_not_fail_what_is_deployed(
-    passing: tuple[Path, Audit], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    passing: tuple[Path, Audit], tmp_path: Path, cli: Cli
 ) -> None:
     """--max was about every recording, so that those without a defense failed each command."""
     base, _ = passing
     words = ["trace", "score", str(base / "g"), "--truth", str(base / "y"), "--max", "0.2"]
-    assert main.main([*words, "--out", str(tmp_path / "a")]) == 1
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(cli.says(*words, "--out", tmp_path / "a", code=1).split())
     again = re.search(r"vflsec (gate .*?--max=0\.2)", said)
     assert again is not None
-    assert main.main(shlex.split(again[1])) == 0
-    capsys.readouterr()
+    assert cli(*shlex.split(again[1])) == 0
     assert "6 recordings, nothing was trained" in said
-    assert main.main([*words, "--out", str(tmp_path / "b"), "--defense", "defended"]) == 0
-    assert main.main([*words[:-2], "--out", str(tmp_path / "c"), "--defense", "defended"]) == 2
-    assert "needs --max" in capsys.readouterr().err
+    assert cli(*words, "--out", tmp_path / "b", "--defense", "defended") == 0
+    assert "needs --max" in cli.refuses(
+        *words[:-2], "--out", tmp_path / "c", "--defense", "defended"
+    )
     words = ["trace", "audit", *(str(base / f"noise-{s}") for s in range(3)), "--max", "0.2"]
     words += ["--truth", str(base / "y"), "--attack", "direction", "--out", str(tmp_path / "d")]
-    assert main.main(words) == 3
-    assert "traces without a defense" in " ".join(capsys.readouterr().out.split())
+    assert cli(*words) == 3
+    assert "traces without a defense" in " ".join(cli.out.split())
 
 
 @pytest.mark.slow
