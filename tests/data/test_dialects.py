@@ -13,21 +13,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from user_tables import load_one, write
 
 from vflsec.data import load, read_table
 from vflsec.data.dialect import Dialect
 from vflsec.data.limits import Limits
 from vflsec.data.load import load_source
 from vflsec.data.read_table import read_dates, read_frame, read_numbers
-from vflsec.data.table_spec import TableSpec
-from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
-
-
-def write(path: Path, text: str | bytes) -> Path:
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
 
 PLAIN = 'id,"a b",x\n1,"p, q",1.5\n2,r;s,-20\n3,"t\nu",3\n'
 ROWS = [["1", "p, q", "1.5"], ["2", "r;s", "-20"], ["3", "t\nu", "3"]]
@@ -226,10 +219,7 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
     frame.to_parquet(tmp_path / "t.parquet")
     frame.drop(columns="span").to_csv(tmp_path / "t.csv", index=False)
     columns = {"a": ["when", "zoned"], "b": ["day"]}
-    typed, text = (
-        load_tables(tmp_path / n, TableSpec(label="y", columns=columns))
-        for n in ("t.parquet", "t.csv")
-    )
+    typed, text = (load_one(tmp_path / n, columns) for n in ("t.parquet", "t.csv"))
     expected = (when - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
     for source in (typed, text):
         assert source.parties["a"].categories == (None, None)
@@ -237,9 +227,7 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
         np.testing.assert_allclose(source.parties["a"].values[:, 1], expected, atol=1e-8)
         first = datetime.date(1970, 1, 1).toordinal()
         assert source.parties["b"].values[:, 0].tolist() == [d.toordinal() - first for d in day]
-    spans = load_tables(
-        tmp_path / "t.parquet", TableSpec(label="y", columns={"a": ["span"], "b": ["day"]})
-    )
+    spans = load_one(tmp_path / "t.parquet", {"a": ["span"], "b": ["day"]})
     np.testing.assert_allclose(
         spans.parties["a"].values[:, 0], frame.span / pd.Timedelta(days=1), atol=1e-8
     )
@@ -249,8 +237,7 @@ def test_parquet_dates_and_text_dates_agree(tmp_path: Path) -> None:
 
 def test_dates_that_cannot_be_told_apart_are_said(tmp_path: Path) -> None:
     rows = "\n".join(f"{i % 9 + 1}/{i % 7 + 1}/2020,{i % 30},{i % 2}" for i in range(40))
-    write(tmp_path / "t.csv", f"d,x,y\n{rows}\n")
-    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["d"], "b": ["x"]}))
+    source = load_one(write(tmp_path / "t.csv", f"d,x,y\n{rows}\n"), {"a": ["d"], "b": ["x"]})
     assert source.parties["a"].categories[0] is not None
     (note,) = source.facts.notes
     assert "column 'd'" in note

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import Cli
+from user_tables import load_one, write
 
 import vflsec
-from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.data.number_formats import read_column
 from vflsec.data.prepare import make_task
@@ -79,8 +80,7 @@ def table(path: Path, x: list[str], kind: str = ".csv") -> Path:
 
 
 def load(path: Path, **spec: object) -> Source:
-    columns = {"a": ["z"], "b": ["x"]}
-    return load_tables(path, TableSpec(id="id", label="y", columns=columns, **spec))  # type: ignore[arg-type]
+    return load_one(path, {"a": ["z"], "b": ["x"]}, id="id", **spec)
 
 
 @pytest.mark.parametrize("kind", [".csv", ".parquet"])
@@ -266,8 +266,8 @@ def test_what_could_be_two_numbers_is_asked(
 
 def test_columns_of_two_tables_are_asked_for_at_once(tmp_path: Path) -> None:
     texts = [f"{i % 30 + 1},234" for i in range(N)]
-    one, other = table(tmp_path / "one.csv", texts), tmp_path / "other.csv"
-    pd.DataFrame({"id": range(N), "net worth": texts}).to_csv(other, index=False)
+    one = table(tmp_path / "one.csv", texts)
+    other = write(tmp_path / "other.csv", {"id": range(N), "net worth": texts})
     with pytest.raises(DataError) as caught:
         load_tables({"a": one, "b": other}, TableSpec(id="id", label="y"))
     said = str(caught.value)
@@ -276,14 +276,11 @@ def test_columns_of_two_tables_are_asked_for_at_once(tmp_path: Path) -> None:
 
 
 def test_a_label_that_could_be_two_numbers_is_asked(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    pd.DataFrame({"y": [f"{i + 1},234" for i in range(N)], "x": range(N), "z": range(N)}).to_csv(
-        path, index=False
-    )
-    spec = {"label": "y", "task": "regression", "columns": {"a": ["x"], "b": ["z"]}}
+    columns = {"y": [f"{i + 1},234" for i in range(N)], "x": range(N), "z": range(N)}
+    path, of = write(tmp_path / "t.csv", columns), {"a": ["x"], "b": ["z"]}
     with pytest.raises(DataError, match="column 'y' must show which mark is decimal"):
-        load_tables(path, TableSpec(**spec))
-    assert load_tables(path, TableSpec(**spec, decimal=".")).values[0] == 1234
+        load_one(path, of, task="regression")
+    assert load_one(path, of, task="regression", decimal=".").values[0] == 1234
 
 
 def write_ten(folder: Path, spelled: bool) -> Path:
@@ -324,22 +321,17 @@ def test_ten_spellings_give_the_verdict_of_the_plain_numbers(tmp_path: Path) -> 
     assert plain.findings == spelled.findings
 
 
-def test_init_says_the_unit_and_writes_numeric(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, out = tmp_path / "t.csv", tmp_path / "s.toml"
-    pd.DataFrame({
+def test_init_says_the_unit_and_writes_numeric(tmp_path: Path, cli: Cli) -> None:
+    out = tmp_path / "s.toml"
+    path = write(tmp_path / "t.csv", {
         "id": range(N), "invoice_eur": [f"{i * 37 % 50},{i % 90 + 10} EUR" for i in range(N)],
         "salary": [f"${i % 40 + 20},000" for i in range(N)], "z": [i % 7 for i in range(N)],
         "y": [i * i % 3 % 2 for i in range(N)],
-    }).to_csv(path, index=False)  # fmt: skip
+    })  # fmt: skip
     init = ["init", str(path), "--label", "y", "--out", str(out)]
-    assert main.main(init) == 2
-    assert "--numeric salary" in capsys.readouterr().err
-    assert main.main([*init, "--numeric", "salary"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    assert "--numeric salary" in cli.refuses(*init)
+    said = " ".join(cli.says(*init, "--numeric", "salary").split())
     assert "invoice_eur active feature number, in EUR" in said
     assert "salary active feature number, in $" in said
     assert load_scenario(out).root.data[0].numeric == ["salary"]
-    assert main.main(["check", str(out)]) == 0
-    assert "invoice_eur (EUR)" in capsys.readouterr().out
+    assert "invoice_eur (EUR)" in cli.says("check", out)

@@ -6,16 +6,17 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import Cli
+from user_tables import load_one, write
 
 from vflsec.cli import main
 from vflsec.data.odd_values import describe_odd_values
-from vflsec.data.table_spec import TableSpec
 from vflsec.data.table_warnings import find_weaknesses
-from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
 
 N = 120
@@ -24,6 +25,11 @@ COLUMNS = {"a": ["z"], "b": ["x"]}
 
 def column(seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(50, 10, N)
+
+
+def table(x: Any) -> dict[str, Any]:
+    """A column beside another one and a label that have nothing to do with it."""
+    return {"x": x, "z": np.arange(N) * 3 % 7, "y": np.arange(N) % 2}
 
 
 @pytest.mark.parametrize(
@@ -75,20 +81,18 @@ def test_the_line_that_is_proposed_leaves_codes_empty(kind: str, tmp_path: Path)
     """What `init` and `check` say is pasted; then nothing is doubted, and the gaps are counted."""
     x = column().round(1)
     x[:9], path = -999, tmp_path / f"t.{kind}"
-    table = pd.DataFrame({"x y": x, "z": np.arange(N) % 7, "w": "a", "y": np.arange(N) % 2})
-    table.loc[3:5, "w"] = "unknown"
-    getattr(table, f"to_{kind}")(path, index=False)
+    frame = pd.DataFrame({"x y": x, "z": np.arange(N) % 7, "w": "a", "y": np.arange(N) % 2})
+    frame.loc[3:5, "w"] = "unknown"
+    write(path, frame)
     out = str(tmp_path / "s.toml")
     init = ["init", str(path), "--label", "y", "--out", out]
     assert main.main(init) == 0
-    spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x y"]})
-    (why,) = load_tables(path, spec).facts.notes
+    (why,) = load_one(path, {"a": ["z"], "b": ["x y"]}).facts.notes
     (asked,) = re.findall(r"add `(.+?)` to your", why)
     assert shlex.split(asked) == ["--missing", "x y=-999"]
     (line,) = re.findall(r"(missing = .+?) under", why)
     missing = tomllib.loads(line)["missing"] | {"b.w": ["unknown"]}
-    spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x y", "w"]}, missing=missing)
-    source = load_tables(path, spec)
+    source = load_one(path, {"a": ["z"], "b": ["x y", "w"]}, missing=missing)
     assert source.facts.notes == []
     values = source.parties["b"].values
     assert np.isnan(values).sum(0).tolist() == [9, 3]
@@ -102,23 +106,20 @@ def test_the_line_that_is_proposed_leaves_codes_empty(kind: str, tmp_path: Path)
 def test_what_is_said_to_be_missing_must_be_there(
     missing: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    path = tmp_path / "t.csv"
-    pd.DataFrame({"x": column(), "z": np.arange(N) % 7, "y": np.arange(N) % 2}).to_csv(path)
+    path = write(tmp_path / "t.csv", table(column()))
     with pytest.raises((ConfigError, DataError)):
-        load_tables(path, TableSpec(label="y", columns=COLUMNS, missing=missing))
+        load_one(path, COLUMNS, missing=missing)
 
 
 def test_a_huge_value_is_a_note_and_changes_no_number(tmp_path: Path) -> None:
     x = column().round(2)
     x[5] = 1e30
-    path = tmp_path / "t.csv"
-    pd.DataFrame({"x": x, "z": np.arange(N) % 7, "y": np.arange(N) % 2}).to_csv(path, index=False)
-    source = load_tables(path, TableSpec(label="y", columns=COLUMNS))
+    path = write(tmp_path / "t.csv", table(x))
+    source = load_one(path, COLUMNS)
     (note,) = source.facts.notes
     assert "column 'x' is read as number, but has 1 value (1e+30) far beyond all others" in note
     assert source.parties["b"].values[:, 0].tolist() == x.tolist()
-    quiet = load_tables(path, TableSpec(label="y", columns=COLUMNS, numeric=["x"]))
-    assert quiet.facts.notes == []
+    assert load_one(path, COLUMNS, numeric=["x"]).facts.notes == []
 
 
 @pytest.mark.parametrize(
@@ -131,28 +132,15 @@ def test_a_huge_value_is_a_note_and_changes_no_number(tmp_path: Path) -> None:
 def test_a_party_of_constants_is_called_that(
     x: object, w: object, constant: bool, tmp_path: Path
 ) -> None:
-    table = {"x": x, "w": w, "z": np.arange(N) * 3 % 7, "y": np.arange(N) % 2}
-    pd.DataFrame(table).to_csv(tmp_path / "t.csv", index=False)
-    spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x", "w"]})
-    said = [
-        s
-        for s in find_weaknesses(load_tables(tmp_path / "t.csv", spec))
-        if "two different values" in s
-    ]
+    path = write(tmp_path / "t.csv", table(x) | {"w": w})
+    source = load_one(path, {"a": ["z"], "b": ["x", "w"]})
+    said = [s for s in find_weaknesses(source) if "two different values" in s]
     assert [s.split(".")[0] for s in said] == ["No column of b has two different values"] * constant
 
 
 def test_a_column_of_one_value_is_named_with_what_leaves_it_out(tmp_path: Path) -> None:
-    table = {
-        "x": np.arange(N) % 5,
-        "w": 7,
-        "v": "",
-        "z": np.arange(N) * 3 % 7,
-        "y": np.arange(N) % 2,
-    }
-    pd.DataFrame(table).to_csv(tmp_path / "t.csv", index=False)
-    spec = TableSpec(label="y", columns={"a": ["z"], "b": ["x", "w", "v"]})
-    (said,) = find_weaknesses(load_tables(tmp_path / "t.csv", spec))
+    path = write(tmp_path / "t.csv", table(np.arange(N) % 5) | {"w": 7, "v": ""})
+    (said,) = find_weaknesses(load_one(path, {"a": ["z"], "b": ["x", "w", "v"]}))
     assert said.startswith("w, v of b have one value in all rows")
     assert '["w", "v"]' in said
     assert "--drop w --drop v" in said
@@ -176,19 +164,14 @@ IDS = {
 def test_account_numbers_stored_as_numbers_are_doubted(case: str, tmp_path: Path) -> None:
     """They name a person, and were features without a word unless every row had another."""
     x, doubted = IDS[case]
-    table = {"x": x, "z": np.arange(N) % 7, "y": np.arange(N) % 2}
-    pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
-    source = load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns=COLUMNS))
-    asked = [n for n in source.facts.notes if "--drop x" in n]
+    path = write(tmp_path / "t.parquet", table(x))
+    asked = [n for n in load_one(path, COLUMNS).facts.notes if "--drop x" in n]
     assert len(asked) == doubted
-    spec = TableSpec(label="y", columns=COLUMNS, numeric=["x"])
-    assert not load_tables(tmp_path / "t.parquet", spec).facts.notes
+    assert not load_one(path, COLUMNS, numeric=["x"]).facts.notes
 
 
 @pytest.mark.parametrize("text", [False, True])
-def test_measurements_are_no_ids(
-    text: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measurements_are_no_ids(text: bool, tmp_path: Path, cli: Cli) -> None:
     """A unique float column, even one that is called like an id, links no rows."""
     for name, values in (("bank", column()), ("shop", column()[::-1])):
         frame = pd.DataFrame({"key": values, "x": np.arange(N) % 7})
@@ -198,14 +181,10 @@ def test_measurements_are_no_ids(
         frame.to_parquet(tmp_path / f"{name}.parquet")
     files = [str(tmp_path / f"{name}.parquet") for name in ("bank", "shop")]
     out = str(tmp_path / "s.toml")
-    assert main.main(["init", *files, "--label", "y", "--out", out]) == 2
-    assert "needs --id" in capsys.readouterr().err
-    assert main.main(["init", *files, "--label", "y", "--id", "key", "--out", out]) == 0
+    assert "needs --id" in cli.refuses("init", *files, "--label", "y", "--out", out)
+    assert cli("init", *files, "--label", "y", "--id", "key", "--out", out) == 0
 
 
 def test_floats_beyond_counting_are_not_taken_for_row_numbers(tmp_path: Path) -> None:
-    x = [1e300 + i * 1e285 for i in range(N)]
-    path = tmp_path / "t.csv"
-    pd.DataFrame({"x": x, "z": np.arange(N) % 7, "y": np.arange(N) % 2}).to_csv(path, index=False)
-    source = load_tables(path, TableSpec(label="y", columns=COLUMNS))
-    assert source.facts.notes == []
+    path = write(tmp_path / "t.csv", table([1e300 + i * 1e285 for i in range(N)]))
+    assert load_one(path, COLUMNS).facts.notes == []

@@ -5,34 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
+from user_tables import load_pair
 
 from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
-from vflsec.data.table_spec import TableSpec
-from vflsec.data.tables import load_tables
+from vflsec.data.source import Source
 from vflsec.errors import DataError
 from vflsec.plugins import registry
 
 
-def tables(folder: Path, limit: object = None) -> dict[str, Path]:
+def load(folder: Path, limit: object = None, **more: object) -> Source:
     rng = np.random.default_rng(0)
     values = 5000 + 900 * rng.standard_normal(300) if limit is None else limit
-    frame = pd.DataFrame({"id": np.arange(300), "a": rng.standard_normal(300), "limit": values})
-    frame.to_csv(folder / "bank.csv", index=False)
-    other = pd.DataFrame({"id": np.arange(300), "b": rng.standard_normal(300)})
-    other.to_csv(folder / "shop.csv", index=False)
-    return {"bank": folder / "bank.csv", "shop": folder / "shop.csv"}
-
-
-def load(files: dict[str, Path], **more: object):
-    return load_tables(files, TableSpec(label="limit", id="id", task="regression", **more))
+    bank = {"id": np.arange(300), "a": rng.standard_normal(300), "limit": values}
+    shop = {"id": np.arange(300), "b": rng.standard_normal(300)}
+    return load_pair(folder, bank, shop, label="limit", task="regression", **more)
 
 
 def test_values_are_in_standard_deviations_of_the_training_rows(tmp_path: Path) -> None:
-    source = load(tables(tmp_path))
+    source = load(tmp_path)
     assert source.values is not None
     assert source.class_names == ("limit",)
     assert set(source.y.tolist()) == {0}
@@ -48,7 +41,7 @@ def test_values_are_in_standard_deviations_of_the_training_rows(tmp_path: Path) 
 def test_a_missing_value_is_a_row_without_a_label(tmp_path: Path) -> None:
     values = [float(i) for i in range(300)]
     values[7] = float("nan")
-    task = make_task(load(tables(tmp_path, values)), 0)
+    task = make_task(load(tmp_path, values), 0)
     assert int(task.y[7]) == -1
     assert task.values is not None
     assert bool(task.values[7].isnan())
@@ -65,12 +58,12 @@ def test_a_missing_value_is_a_row_without_a_label(tmp_path: Path) -> None:
 )
 def test_what_is_no_quantity_is_refused(tmp_path: Path, values: object, said: str) -> None:
     with pytest.raises(DataError, match=said):
-        load(tables(tmp_path, values))
+        load(tmp_path, values)
 
 
 def test_edges_and_a_quantity_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="stand without"):
-        load(tables(tmp_path), label_edges=[1.0])
+        load(tmp_path, label_edges=[1.0])
 
 
 def test_the_null_world_permutes_values_and_keeps_the_truth() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from user_tables import load_one, load_pair, write
 
 from vflsec.cli.draft import Wishes, draft_scenario
 from vflsec.data.divide import Division
@@ -21,12 +22,11 @@ N = 30
 VISITS = [(i, k, 10 * i + k, "ab"[k % 2]) for i in range(N) for k in range(1 + i % 3)]
 
 
+BANK = "id,x,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(N))
+
+
 def read(folder: Path, shop: str, **how: Any) -> Source:
-    bank, other = folder / "bank.csv", folder / "shop.csv"
-    bank.write_text("id,x,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(N)))
-    other.write_text(shop)
-    spec = TableSpec(label="y", id="id", **how)
-    return load_tables({"bank": bank, "shop": other}, spec)
+    return load_pair(folder, BANK, shop, **how)
 
 
 def visits() -> str:
@@ -100,26 +100,19 @@ def test_what_cannot_be_put_together_is_refused(
 
 
 def test_labels_of_one_id_must_agree(tmp_path: Path) -> None:
-    bank, shop = tmp_path / "bank.csv", tmp_path / "shop.csv"
-    bank.write_text("id,x,y\n" + "".join(f"{i % N},{i},{i // N}\n" for i in range(2 * N)))
-    shop.write_text("id,v\n" + "".join(f"{i},{i}\n" for i in range(N)))
-    spec = TableSpec(label="y", id="id", aggregate={"x": "mean"})
+    bank = "id,x,y\n" + "".join(f"{i % N},{i},{i // N}\n" for i in range(2 * N))
+    shop = "id,v\n" + "".join(f"{i},{i}\n" for i in range(N))
     with pytest.raises(DataError) as caught:
-        load_tables({"bank": bank, "shop": shop}, spec)
+        load_pair(tmp_path, bank, shop, aggregate={"x": "mean"})
     assert f"row {N + 2}" in str(caught.value)
 
 
 def test_one_table_puts_the_columns_of_all_parties_together(tmp_path: Path) -> None:
     """Columns that were named by party were those of the first party alone."""
-    path = tmp_path / "all.csv"
-    path.write_text(
-        "id,a,b,y\n" + "".join(f"{i % N},{i},{2 * i},{i % N % 2}\n" for i in range(2 * N))
-    )
-    spec = TableSpec(
-        label="y", id="id", columns={"active": ["a"], "passive": ["b"]},
-        aggregate={"active.a": "mean", "passive.b": "max"},
-    )  # fmt: skip
-    source = load_tables(path, spec)
+    rows = "".join(f"{i % N},{i},{2 * i},{i % N % 2}\n" for i in range(2 * N))
+    path = write(tmp_path / "all.csv", "id,a,b,y\n" + rows)
+    columns, ways = {"active": ["a"], "passive": ["b"]}, {"active.a": "mean", "passive.b": "max"}
+    source = load_one(path, columns, id="id", aggregate=ways)
     a, b = (source.parties[p].values[:, 0] for p in ("active", "passive"))
     assert np.array_equal(a, np.arange(N) + N / 2)
     assert np.array_equal(b, 2 * (np.arange(N) + N))
@@ -127,9 +120,8 @@ def test_one_table_puts_the_columns_of_all_parties_together(tmp_path: Path) -> N
 
 def test_the_column_that_repeats_is_named_by_init(tmp_path: Path) -> None:
     """Three orders for each customer: no column was named, and no way to join them."""
-    bank, shop = tmp_path / "bank.csv", tmp_path / "shop.csv"
-    bank.write_text("id,x,y\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(N)))
-    shop.write_text("id,v\n" + "".join(f"{i % N},{i * i % 5}\n" for i in range(3 * N)))
+    rows = "".join(f"{i % N},{i * i % 5}\n" for i in range(3 * N))
+    bank, shop = write(tmp_path / "bank.csv", BANK), write(tmp_path / "shop.csv", "id,v\n" + rows)
     with pytest.raises(ConfigError, match=r"'id' is nearly that, but .*shop.csv has '0' in 3 rows"):
         draft_scenario([bank, shop], Wishes("y"), tmp_path)
     with pytest.raises(DataError, match=r"--duplicates first`.*--aggregate COLUMN=mean"):
@@ -165,9 +157,8 @@ def test_a_column_that_aggregate_left_out_can_be_dropped_too(tmp_path: Path) -> 
 
 
 def test_a_table_that_is_divided_has_the_columns_that_aggregate_names(tmp_path: Path) -> None:
-    path = tmp_path / "one.csv"
     rows = [f"{i},{k},{v},{(7 * i + v) % 11},{c},{i % 2}" for i, k, v, c in VISITS]
-    path.write_text("\n".join(["id,k,spend,age,kind,y", *rows, ""]))
+    path = write(tmp_path / "one.csv", "\n".join(["id,k,spend,age,kind,y", *rows, ""]))
     ways = {"spend": "mean", "age": "mean", "k": "max"}
     spec = TableSpec(label="y", id="id", aggregate=ways, divide=Division(alpha=1.0))  # type: ignore[arg-type]
     for asked in (spec, replace(spec, drop=["kind"])):

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from user_tables import load_pair
 
 from vflsec.cli.draft import Wishes, draft_scenario
 from vflsec.config.scenario import load_scenario
 from vflsec.data.id_spelling import Respelled, find_respelled
 from vflsec.data.source import Source
-from vflsec.data.table_spec import TableSpec
 from vflsec.data.table_warnings import list_warnings
-from vflsec.data.tables import load_tables
 from vflsec.errors import ConfigError, DataError
 
 N = 60
@@ -29,11 +28,9 @@ FLOATS = [str(int(float(text))) for text in LONG]
 
 
 def two(folder: Path, mine: list[str], theirs: list[str], *id_match: str) -> Source:
-    bank, shop = folder / "bank.csv", folder / "shop.csv"
-    bank.write_text("id,x,y\n" + "".join(f"{k},{i % 7},{i % 2}\n" for i, k in enumerate(mine)))
-    shop.write_text("id,v\n" + "".join(f"{k},{i % 5}\n" for i, k in enumerate(theirs)))
-    spec = TableSpec(label="y", id="id", id_match=id_match)  # type: ignore[arg-type]
-    return load_tables({"bank": bank, "shop": shop}, spec)
+    bank = "id,x,y\n" + "".join(f"{k},{i % 7},{i % 2}\n" for i, k in enumerate(mine))
+    shop = "id,v\n" + "".join(f"{k},{i % 5}\n" for i, k in enumerate(theirs))
+    return load_pair(folder, bank, shop, id_match=id_match)
 
 
 def compared(mine: list[str], theirs: list[str]) -> list[Respelled]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from user_tables import load_one, load_pair, write
 
 from vflsec.data.label_leakage import count_runs, find_telling_columns
 from vflsec.data.table_facts import Overlap
@@ -16,12 +17,6 @@ from vflsec.data.table_spec import TableSpec
 from vflsec.data.table_warnings import list_warnings
 from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
-
 
 # Ids that are called otherwise in each table
 
@@ -72,15 +67,8 @@ def test_a_column_that_tells_the_label_alone_is_said(kind: str, tmp_path: Path) 
     shop = {"id": np.arange(300), "weak": weak} | (
         {} if kind == "none" else {"told": COPIES[kind](y, g)}
     )
-    files = {}
-    for party, table in {"bank": bank, "shop": shop}.items():
-        files[party] = tmp_path / f"{party}.csv"
-        pd.DataFrame(table).to_csv(files[party], index=False)
-    said = [
-        n
-        for n in list_warnings(load_tables(files, TableSpec(id="id", label="y")))
-        if "the label alone" in n
-    ]
+    source = load_pair(tmp_path, bank, shop)
+    said = [n for n in list_warnings(source) if "the label alone" in n]
     if kind == "none":
         assert not said
         return
@@ -93,18 +81,11 @@ def test_of_several_labels_the_one_that_is_told_is_named(tmp_path: Path) -> None
     """A copy of one label leaves nothing to be found of that one, and all of the others."""
     g = np.random.default_rng(0)
     flu, cold = g.integers(0, 2, 300), g.integers(0, 2, 300)
-    pd.DataFrame({"x": g.normal(size=300), "told": 3 * cold, "flu": flu, "cold": cold}).to_csv(
-        tmp_path / "t.csv", index=False
-    )
-    source = load_tables(
-        tmp_path / "t.csv",
-        TableSpec(
-            label=["flu", "cold"],
-            task="multilabel",
-            columns={"a": ["x"], "b": ["told"]},
-            active="a",
-        ),
-    )
+    table = {"x": g.normal(size=300), "told": 3 * cold, "flu": flu, "cold": cold}
+    source = load_one(
+        write(tmp_path / "t.csv", table), {"a": ["x"], "b": ["told"]},
+        label=["flu", "cold"], task="multilabel", active="a",
+    )  # fmt: skip
     (one,) = (n for n in list_warnings(source) if "alone" in n)
     assert one.startswith("told (AUC 1.000) of b reveals cold alone: a copy of it")
     assert "no leak of cold to b can be found" in one
@@ -115,10 +96,8 @@ def test_chance_is_not_told(tmp_path: Path) -> None:
     g = np.random.default_rng(1)
     y = np.repeat([0, 1, 2], [90, 90, 12])
     table = {f"c{i}": g.normal(size=192) for i in range(300)} | {"y": y}
-    path = tmp_path / "t.csv"
-    pd.DataFrame(table).to_csv(path, index=False)
     half = {"a": [f"c{i}" for i in range(150)], "b": [f"c{i}" for i in range(150, 300)]}
-    source = load_tables(path, TableSpec(columns=half, active="a", label="y"))
+    source = load_one(write(tmp_path / "t.csv", table), half, active="a")
     assert not find_telling_columns(source, {})
 
 
@@ -130,7 +109,7 @@ def test_classes_that_differ_in_spelling_are_said(tmp_path: Path, one: str, othe
     one, other = sorted([one, other])
     rows = "".join(f"{i},{i % 7},{('no', one, other)[i % 3]}\n" for i in range(60))
     path = write(tmp_path / "t.csv", "x,z,y\n" + rows)
-    source = load_tables(path, TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}, active="a"))
+    source = load_one(path, {"a": ["x"], "b": ["z"]}, active="a")
     (said,) = (n for n in list_warnings(source) if "spelling" in n)
     assert said.startswith(f"classes {one!r}, {other!r} differ in spelling only")
 
@@ -155,12 +134,10 @@ def test_ids_by_party_that_are_wrong(
 
 
 def test_one_table_has_one_id_column(tmp_path: Path) -> None:
-    write(tmp_path / "t.csv", "id,x,z,y\n" + "".join(f"{i},1,2,{i % 2}\n" for i in range(9)))
+    rows = "".join(f"{i},1,2,{i % 2}\n" for i in range(9))
+    path = write(tmp_path / "t.csv", "id,x,z,y\n" + rows)
     with pytest.raises(DataError, match="id must be one text with `file`"):
-        load_tables(
-            tmp_path / "t.csv",
-            TableSpec(id={"a": "id"}, label="y", columns={"a": ["x"], "b": ["z"]}),
-        )
+        load_one(path, {"a": ["x"], "b": ["z"]}, id={"a": "id"})
 
 
 # What is in them
@@ -168,28 +145,14 @@ def test_one_table_has_one_id_column(tmp_path: Path) -> None:
 
 def test_columns_are_told(tmp_path: Path) -> None:
     n = 60
-    frame = pd.DataFrame(
-        {
-            "id": range(n),
-            "amount": np.linspace(0, 1, n),
-            "since": pd.date_range("2020-01-01", periods=n).strftime("%Y-%m-%d"),
-            "note": [f"note {i}" for i in range(n)],
-            "zip": [f"0{i % 9}" for i in range(n)],
-            "job": ["cook", "nurse", None] * 20,
-            "old": 1,
-            "y": np.arange(n) % 3,
-        }
-    )
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    source = load_tables(
-        tmp_path / "t.csv",
-        TableSpec(
-            id="id",
-            label="y",
-            drop=["old"],
-            columns={"a": ["amount", "since", "note"], "b": ["zip", "job"]},
-        ),
-    )
+    path = write(tmp_path / "t.csv", {
+        "id": range(n), "amount": np.linspace(0, 1, n),
+        "since": pd.date_range("2020-01-01", periods=n).strftime("%Y-%m-%d"),
+        "note": [f"note {i}" for i in range(n)], "zip": [f"0{i % 9}" for i in range(n)],
+        "job": ["cook", "nurse", None] * 20, "old": 1, "y": np.arange(n) % 3,
+    })  # fmt: skip
+    columns = {"a": ["amount", "since", "note"], "b": ["zip", "job"]}
+    source = load_one(path, columns, id="id", drop=["old"])
     (table,) = source.facts.tables.tables
     assert (table.file, table.rows, table.read_as) == ("t.csv", n, "")
     found = {c.name: (c.party, c.role, c.kind, c.distinct, c.missing) for c in table.columns}
@@ -207,29 +170,16 @@ def test_columns_are_told(tmp_path: Path) -> None:
     assert set(warned) == {"note", "zip"}
     assert "60 different texts in 60 rows" in warned["note"]
     assert "begin with 0" in warned["zip"]
-    quiet = load_tables(
-        tmp_path / "t.csv",
-        TableSpec(
-            id="id",
-            label="y",
-            categorical=["zip", "note"],
-            columns={"a": ["amount", "note"], "b": ["zip", "job"]},
-        ),
-    )
+    quiet = load_one(path, columns, id="id", categorical=["zip", "note"])
     assert quiet.facts.notes == []
 
 
 def test_numbers_that_parquet_types_as_text_are_told(tmp_path: Path) -> None:
-    pd.DataFrame({"x": ["1", "2"] * 20, "z": range(40), "y": [0, 1] * 20}).to_parquet(
-        tmp_path / "t.parquet"
-    )
-    columns = {"a": ["x"], "b": ["z"]}
-    source = load_tables(tmp_path / "t.parquet", TableSpec(label="y", columns=columns))
-    assert "'x' is read as category, but has numbers written as text" in (source.facts.notes[0])
-    source = load_tables(
-        tmp_path / "t.parquet", TableSpec(label="y", columns=columns, numeric=["x"])
-    )
-    assert source.parties["a"].categories == (None,)
+    table = {"x": ["1", "2"] * 20, "z": range(40), "y": [0, 1] * 20}
+    path, columns = write(tmp_path / "t.parquet", table), {"a": ["x"], "b": ["z"]}
+    note = load_one(path, columns).facts.notes[0]
+    assert "'x' is read as category, but has numbers written as text" in note
+    assert load_one(path, columns, numeric=["x"]).parties["a"].categories == (None,)
 
 
 # Classes
@@ -241,10 +191,8 @@ CLASSES = "x,z,y\n" + "".join(
 
 
 def classes(tmp_path: Path, text: str = CLASSES, **options: object) -> tuple[tuple[str, ...], list]:
-    write(tmp_path / "t.csv", text)
-    source = load_tables(
-        tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["x"], "b": ["z"]}, **options)
-    )  # type: ignore[arg-type]
+    path = write(tmp_path / "t.csv", text)
+    source = load_one(path, {"a": ["x"], "b": ["z"]}, **options)
     return source.class_names, np.bincount(source.y + 1).tolist()
 
 
@@ -293,10 +241,7 @@ def told_of(folder: Path, ids: list[str], y: np.ndarray, order: np.ndarray) -> s
     g = np.random.default_rng(1)
     bank = pd.DataFrame({"id": ids, "x": g.normal(size=len(y)), "y": y})
     shop = pd.DataFrame({"id": ids, "v": g.normal(size=len(y))}).iloc[order]
-    bank.to_csv(folder / "bank.csv", index=False)
-    shop.to_csv(folder / "shop.csv", index=False)
-    files = {p: folder / f"{p}.csv" for p in ("bank", "shop")}
-    return " ".join(list_warnings(load_tables(files, TableSpec(id="id", label="y"))))
+    return " ".join(list_warnings(load_pair(folder, bank, shop)))
 
 
 SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other"
@@ -351,11 +296,7 @@ def test_rows_of_one_person_follow_each_other_whatever_the_order_tells(tmp_path:
     frame = pd.DataFrame(
         {"id": [f"c{i:04d}" for i in range(450)], "who": person, "x": g.normal(size=450), "y": y}
     )
-    frame.to_csv(tmp_path / "bank.csv", index=False)
-    frame[["id"]].assign(v=g.normal(size=450)).to_csv(tmp_path / "shop.csv", index=False)
-    files = {p: tmp_path / f"{p}.csv" for p in ("bank", "shop")}
-    of = {"id": "id", "label": "y"}
-    assert SAID_OF_IDS in " ".join(list_warnings(load_tables(files, TableSpec(**of))))
-    assert SAID_OF_IDS not in " ".join(
-        list_warnings(load_tables(files, TableSpec(group="who", **of)))
-    )
+    tables = frame, frame[["id"]].assign(v=g.normal(size=450))
+    assert SAID_OF_IDS in " ".join(list_warnings(load_pair(tmp_path, *tables)))
+    of_persons = load_pair(tmp_path, *tables, group="who")
+    assert SAID_OF_IDS not in " ".join(list_warnings(of_persons))

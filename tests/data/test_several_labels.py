@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
+from user_tables import write
 
 from vflsec import load_scenario
 from vflsec.core.task import Stack
@@ -33,10 +33,9 @@ def tables(folder: Path, **changed: Sequence[Any]) -> dict[str, Path]:
         "id": np.arange(N), "a": rng.standard_normal(N),
         "flu": np.where(rng.random(N) < 0.3, "yes", "no"), "asthma": rng.integers(0, 2, N),
     }  # fmt: skip
-    pd.DataFrame(columns | changed).to_csv(folder / "clinic.csv", index=False)
-    other = pd.DataFrame({"id": np.arange(N), "b": rng.standard_normal(N)})
-    other.to_csv(folder / "shop.csv", index=False)
-    return {"clinic": folder / "clinic.csv", "shop": folder / "shop.csv"}
+    other = {"id": np.arange(N), "b": rng.standard_normal(N)}
+    return {"clinic": write(folder / "clinic.csv", columns | changed),
+            "shop": write(folder / "shop.csv", other)}  # fmt: skip
 
 
 def load(files: dict[str, Path], **more: Any) -> Source:

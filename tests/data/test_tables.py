@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from user_tables import load_one, load_pair, write
 
 from vflsec.data.divide import Division
 from vflsec.data.features import MOST_CATEGORIES
@@ -102,10 +103,7 @@ def test_parquet_types_decide_the_kind(tmp_path):
         {"n": [1, 2, 3], "code": ["01", "02", "01"], "flag": [True, False, True],
          "cat": pd.Categorical(["b", "a", "b"]), "y": ["no", "yes", "no"]}
     ).to_parquet(tmp_path / "t.parquet")  # fmt: skip
-    source = load_tables(
-        tmp_path / "t.parquet",
-        TableSpec(label="y", columns={"a": ["n", "code"], "b": ["flag", "cat"]}),
-    )
+    source = load_one(tmp_path / "t.parquet", {"a": ["n", "code"], "b": ["flag", "cat"]})
     assert source.parties["a"].categories == (None, ("01", "02"))
     assert source.parties["b"].categories == (("false", "true"), ("a", "b"))
     assert source.parties["b"].values[:, 1].tolist() == [2, 1, 2]
@@ -114,17 +112,12 @@ def test_parquet_types_decide_the_kind(tmp_path):
 
 
 def test_one_file_with_column_groups(folder):
-    source = load_tables(
-        folder / "bank.csv",
-        TableSpec(label="y", id="id", columns={"p": ["job"], "active": ["balance"]}),
-    )
+    source = load_one(folder / "bank.csv", {"p": ["job"], "active": ["balance"]}, id="id")
     assert source.active == "active"
     assert source.parties["p"].rows.tolist() == [0, 1, 2, 3]
     assert source.ids == ("1", "2", "3", "5")
     assert source.name == "bank"
-    no_id = load_tables(
-        folder / "bank.csv", TableSpec(label="y", columns={"a": ["job"], "b": ["balance"]})
-    )
+    no_id = load_one(folder / "bank.csv", {"a": ["job"], "b": ["balance"]})
     assert no_id.ids == ("0", "1", "2", "3")
     assert no_id.active == "a"
     assert no_id.facts.unused == ["id"]
@@ -140,13 +133,8 @@ def test_one_file_with_column_groups(folder):
     ],
 )
 def test_ids_match_as_trimmed_text(tmp_path, left, right, common):
-    pd.DataFrame({"id": left, "a": [1, 2, 3], "y": [0, 1, 0]}).to_csv(
-        tmp_path / "a.csv", index=False
-    )
-    pd.DataFrame({"id": right, "b": [1, 2, 3]}).to_csv(tmp_path / "b.csv", index=False)
-    source = load_tables(
-        {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}, TableSpec(id="id", label="y")
-    )
+    bank, shop = {"id": left, "a": [1, 2, 3], "y": [0, 1, 0]}, {"id": right, "b": [1, 2, 3]}
+    source = load_pair(tmp_path, bank, shop)
     assert source.facts.tables.overlap[source.active].common == common
 
 
@@ -158,8 +146,8 @@ def test_whole_numbers_are_ids_whatever_their_type(tmp_path, kind, first):
     given = pa.array(given).cast(kind, safe=False)
     table = pa.table({"id": given, "a": range(6), "y": [0, 1] * 3})
     pq.write_table(table, tmp_path / "a.parquet")
-    pd.DataFrame({"id": ids[2:] + ["x"], "b": range(5)}).to_csv(tmp_path / "b.csv", index=False)
-    files = {"a": tmp_path / "a.parquet", "b": tmp_path / "b.csv"}
+    other = write(tmp_path / "b.csv", {"id": [*ids[2:], "x"], "b": range(5)})
+    files = {"a": tmp_path / "a.parquet", "b": other}
     bits = {pa.float32(): 24, pa.float64(): 53}.get(kind, 63)
     if first < 2**bits:
         source = load_tables(files, TableSpec(id="id", label="y"))
@@ -188,8 +176,7 @@ def test_declared_kinds_win(folder):
 )
 def test_classes_are_ordered(tmp_path, values, names):
     rows = "\n".join(f"{v},1,2" for v in values)
-    (tmp_path / "t.csv").write_text(f"y,a,b\n{rows}\n")
-    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"p": ["a"], "q": ["b"]}))
+    source = load_one(write(tmp_path / "t.csv", f"y,a,b\n{rows}\n"), {"p": ["a"], "q": ["b"]})
     assert source.class_names == names
     wanted = [names.index(v.removesuffix(".0")) for v in values]
     assert source.y.tolist() == wanted
@@ -198,10 +185,8 @@ def test_classes_are_ordered(tmp_path, values, names):
 def test_rare_categories_are_folded(tmp_path):
     n = MOST_CATEGORIES + 50
     names = [f"k{i}" for i in range(n)] + [f"k{i}" for i in range(20, n)]
-    pd.DataFrame({"k": names, "x": 1.0, "y": np.arange(len(names)) % 2}).to_csv(
-        tmp_path / "t.csv", index=False
-    )
-    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns={"a": ["k"], "b": ["x"]}))
+    table = {"k": names, "x": 1.0, "y": np.arange(len(names)) % 2}
+    source = load_one(write(tmp_path / "t.csv", table), {"a": ["k"], "b": ["x"]})
     known = source.parties["a"].categories[0]
     assert len(known) == MOST_CATEGORIES + 1
     assert known[-1] == "(rare)"
@@ -214,36 +199,25 @@ def test_rare_categories_are_folded(tmp_path):
 def test_a_nearly_numeric_column_is_asked_or_reported(tmp_path):
     columns = {"a": ["x"], "b": ["z"]}
     rows = "\n".join(f"{i},{i % 2},1" for i in range(50))
-    (tmp_path / "t.csv").write_text(f"x,y,z\n{rows}\nabc,1,1\n")
+    path = write(tmp_path / "t.csv", f"x,y,z\n{rows}\nabc,1,1\n")
     with pytest.raises(DataError, match=r"t\.csv: column 'x' must .* such as 'abc'"):
-        load_tables(tmp_path / "t.csv", TableSpec(label="y", columns=columns))
+        load_one(path, columns)
     few = "\n".join(f"{i % 3},{i % 2},1" for i in range(50))  # 0, 1, 2 and 3+ may be meant
-    (tmp_path / "t.csv").write_text(f"x,y,z\n{few}\n3+,1,1\n")
-    source = load_tables(tmp_path / "t.csv", TableSpec(label="y", columns=columns))
+    source = load_one(write(path, f"x,y,z\n{few}\n3+,1,1\n"), columns)
     assert len(source.parties["a"].categories[0]) == 4
     assert "t.csv: column 'x'" in source.facts.notes[0]
     assert "'3+'" in source.facts.notes[0]
 
 
 def test_split_and_group_columns(tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "id,x,y,part,who\n1,1,0,train,p\n2,2,1,Test,q\n3,3,0,train,p\n4,1,1,validation,\n"
-    )
-    (tmp_path / "b.csv").write_text("id,v,part\n2,1,test\n1,5,train\n8,1,train\n")
-    source = load_tables(
-        {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"},
-        TableSpec(
-            id="id",
-            label="y",
-            split="part",
-            group="who",
-        ),
-    )
+    bank = "id,x,y,part,who\n1,1,0,train,p\n2,2,1,Test,q\n3,3,0,train,p\n4,1,1,validation,\n"
+    shop = "id,v,part\n2,1,test\n1,5,train\n8,1,train\n"
+    source = load_pair(tmp_path, bank, shop, split="part", group="who")
     assert source.split.tolist() == ["train", "test", "train", "validation", "train"]
     assert source.group[0] == source.group[2]
     assert len(set(source.group.tolist())) == 4
-    assert source.parties["a"].names == ("x",)
-    assert source.parties["b"].names == ("v",)
+    assert source.parties["bank"].names == ("x",)
+    assert source.parties["shop"].names == ("v",)
 
 
 def test_digest_follows_content_and_options(folder):
@@ -252,11 +226,6 @@ def test_digest_follows_content_and_options(folder):
     assert two(folder, drop=["job"]).digest != first.digest
     (folder / "shop.csv").write_text(SHOP.replace("2,3", "2,4"))
     assert two(folder).digest != first.digest
-
-
-def write(folder, name, text):
-    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    return folder / name
 
 
 # what to write over the good tables, options, and what the message must name
@@ -381,10 +350,7 @@ def test_a_division_of_quantities_takes_labelled_rows_and_stands_with_one_file(o
 
 def test_classes_are_merged_dropped_and_cut_and_that_is_part_of_the_identity(one):
     def load(**more):
-        columns = {"p": ["a"], "q": ["c"]}
-        return load_tables(
-            one, TableSpec(**{"label": "y", "columns": columns, "active": "p", **more})
-        )
+        return load_one(one, **{"columns": {"p": ["a"], "q": ["c"]}, "active": "p", **more})
 
     other = {"label": "c", "columns": {"p": ["a"], "q": ["b"]}}
     plain, merged = load(**other), load(**other, merge_classes={"w": ["u"]})
@@ -399,9 +365,9 @@ def test_classes_are_merged_dropped_and_cut_and_that_is_part_of_the_identity(one
 
 def test_the_identity_of_a_table_is_pinned(tmp_path):
     """Another figure here makes every stored result another data set's."""
-    (tmp_path / "t.csv").write_text("id,x,z,y\n1,2,3,0\n2,3,4,1\n3,1,5,0\n")
-    spec = TableSpec(id="id", label="y", columns={"p": ["x"], "q": ["z"]}, active="p")
-    assert load_tables(tmp_path / "t.csv", spec).digest[:24] == "80d59dffc91a3f38bc232ad7"
+    path = write(tmp_path / "t.csv", "id,x,z,y\n1,2,3,0\n2,3,4,1\n3,1,5,0\n")
+    source = load_one(path, {"p": ["x"], "q": ["z"]}, id="id", active="p")
+    assert source.digest[:24] == "80d59dffc91a3f38bc232ad7"
 
 
 @pytest.mark.parametrize("case", BAD_TABLES)
@@ -411,7 +377,7 @@ def test_a_bad_table_gives_one_clear_error(folder, case):
         if text is None:
             (folder / name).unlink()
         else:
-            write(folder, name, text)
+            write(folder / name, text)
     with pytest.raises(DataError) as caught:
         two(folder, **options)
     message = str(caught.value)
@@ -437,7 +403,7 @@ def test_a_file_that_is_no_table_is_refused(folder, case):
     if content is None:
         (folder / name).mkdir()
     else:
-        write(folder, name, content)
+        write(folder / name, content)
     with pytest.raises(DataError) as caught:
         load_tables({"a": folder / name, "b": folder / "shop.csv"}, TableSpec(id="id", label="y"))
     for part in parts:
@@ -467,17 +433,15 @@ BAD_GROUPS = {
 def test_bad_column_groups_are_refused(folder, case):
     columns, options, parts = BAD_GROUPS[case]
     with pytest.raises(DataError) as caught:
-        load_tables(
-            folder / "bank.csv", TableSpec(columns=columns, **{"id": "id", "label": "y", **options})
-        )
+        load_one(folder / "bank.csv", columns, **{"id": "id", **options})
     for part in parts:
         assert part in str(caught.value)
 
 
 def test_one_class_in_a_split_is_refused(tmp_path):
     rows = "\n".join(f"{i},{i},{int(i < 4)},{i % 7}" for i in range(100))
-    path = write(tmp_path, "t.csv", f"id,x,y,z\n{rows}\n")
-    source = load_tables(path, TableSpec(label="y", id="id", columns={"a": ["x"], "b": ["z"]}))
+    path = write(tmp_path / "t.csv", f"id,x,y,z\n{rows}\n")
+    source = load_one(path, {"a": ["x"], "b": ["z"]}, id="id")
     with pytest.raises(DataError, match=r"t: class '1' must have at least 5 rows .* got 4"):
         make_task(source, 0)
 
@@ -525,15 +489,10 @@ def test_a_bad_section_is_refused(folder, section, text):
 @pytest.mark.real
 def test_credit_default_as_two_files(real_data):
     folder = real_data / "credit_default"
+    files = {"bank": "guest", "bureau": "host"}
     source = load_tables(
-        {
-            "bank": folder / "fate_default_credit_hetero_guest.csv.gz",
-            "bureau": folder / "fate_default_credit_hetero_host.csv.gz",
-        },
-        TableSpec(
-            id="id",
-            label="y",
-        ),
+        {p: folder / f"fate_default_credit_hetero_{f}.csv.gz" for p, f in files.items()},
+        TableSpec(id="id", label="y"),
     )
     assert len(source.y) == 30_000
     assert source.facts.tables.overlap[source.active].common == 30_000
@@ -551,19 +510,10 @@ def test_credit_default_as_two_files(real_data):
 def test_adult_as_one_file_with_its_own_split(real_data):
     folder = real_data / "adult"
     groups = json.loads((folder / "meta.json").read_text())["splits"]["employer_vs_registry"]
-    source = load_tables(
-        folder / "adult.csv.gz",
-        TableSpec(
-            label="label",
-            id="id",
-            columns={"active": groups["label_party"], "passive": groups["passive"]},
-            split="split",
-        ),
-    )
-    assert {p: sum(of.values()) for p, of in count_missing(source).items()} == {
-        "active": 2799 + 2809,
-        "passive": 857,
-    }
+    columns = {"active": groups["label_party"], "passive": groups["passive"]}
+    source = load_one(folder / "adult.csv.gz", columns, label="label", id="id", split="split")
+    missing = {p: sum(of.values()) for p, of in count_missing(source).items()}
+    assert missing == {"active": 2799 + 2809, "passive": 857}
     task = make_task(source, 0)
     assert len(task.sets["test"]) == 16_281
     assert task.schema["passive"].cardinalities == (0, 8, 7, 6, 3, 42)
