@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,74 +111,56 @@ def test_rows_are_drawn_once_for_all_seeds_from_each_side(tmp_path: Path) -> Non
     assert {i.tobytes() for i in drawn} <= whole
 
 
-def cut_short(folder: Path) -> dict[str, Any]:
-    binary(folder)
-    (folder / TRAIN[2]).write_bytes(b"\0" * 5000)
-    return {}
-
-
-def wrong_label(folder: Path) -> dict[str, Any]:
-    binary(folder)
-    (folder / TEST).write_bytes(b"\x0b" + b"\0" * 3072)
-    return {}
-
-
-def pickled(folder: Path) -> dict[str, Any]:
-    archive(folder, image=np.array([{"an": "object"}], dtype=object))
-    return {"file": "cifar.npz"}
-
-
-def no_archive(folder: Path) -> dict[str, Any]:
-    (folder / "cifar.npz").write_text("no archive")
-    return {"file": "cifar.npz"}
-
-
-def no_marks(folder: Path) -> dict[str, Any]:
-    np.savez(folder / "cifar.npz", label=np.zeros(3), image=pictures()[0][:3])
-    return {"file": "cifar.npz"}
-
-
-def grey(folder: Path) -> dict[str, Any]:
-    archive(folder, image=pictures()[0][..., 0])
-    return {"file": "cifar.npz"}
-
-
-def fewer(folder: Path) -> dict[str, Any]:
-    archive(folder, image=pictures()[0][:7])
-    return {"file": "cifar.npz"}
-
-
-def no_jpeg(folder: Path) -> dict[str, Any]:
+def without_jpegs(folder: Path) -> None:
     archive(folder, jpeg=True)
     with np.load(folder / "cifar.npz") as held:
         kept = dict(held)
     kept["jpeg"] = np.zeros_like(kept["jpeg"])
     np.savez(folder / "cifar.npz", **kept)
-    return {"file": "cifar.npz"}
 
 
-def too_many(folder: Path) -> dict[str, Any]:
-    binary(folder)
-    return {"rows": 101}
+IMAGES = pictures()[0]
+NPZ = {"file": "cifar.npz"}
+
+# what makes the files, what the loader is told, and its error
+BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
+    "cut short": (
+        lambda f: (binary(f) / TRAIN[2]).write_bytes(b"\0" * 5000), {},
+        r"data_batch_3.bin: the file must hold rows of 3073 bytes.*5000 bytes",
+    ),
+    "a wrong label": (
+        lambda f: (binary(f) / TEST).write_bytes(b"\x0b" + b"\0" * 3072), {},
+        "labels must be 0 to 9, got 0 to 11",
+    ),
+    "pickled": (
+        lambda f: archive(f, image=np.array([{"an": "object"}], dtype=object)), NPZ,
+        "Object arrays cannot",
+    ),
+    "no archive": (
+        lambda f: (f / "cifar.npz").write_text("no archive"), NPZ, "cannot be read",
+    ),
+    "no marks": (
+        lambda f: np.savez(f / "cifar.npz", label=np.zeros(3), image=IMAGES[:3]), NPZ,
+        "the archive must hold label, is_test, image, got no is_test",
+    ),
+    "grey": (
+        lambda f: archive(f, image=IMAGES[..., 0]), NPZ,
+        r"image must be bytes of shape \(n, 32, 32, 3\), got uint8 \(120, 32, 32\)",
+    ),
+    "fewer images": (
+        lambda f: archive(f, image=IMAGES[:7]), NPZ,
+        "image must have 120 entries for 120 labels, got 7",
+    ),
+    "no JPEG": (without_jpegs, NPZ, "image 0 must be a JPEG file"),
+    "empty": (lambda f: None, {}, r"data_batch_1.bin"),
+    "too few": (binary, {"rows": 101}, "at least rows = 101 training images, got 100"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (cut_short, r"data_batch_3.bin: the file must hold rows of 3073 bytes.*5000 bytes"),
-        (wrong_label, "labels must be 0 to 9, got 0 to 11"),
-        (pickled, "Object arrays cannot"),
-        (no_archive, "cannot be read"),
-        (no_marks, "the archive must hold label, is_test, image, got no is_test"),
-        (grey, r"image must be bytes of shape \(n, 32, 32, 3\), got uint8 \(120, 32, 32\)"),
-        (fewer, "image must have 120 entries for 120 labels, got 7"),
-        (no_jpeg, "image 0 must be a JPEG file"),
-        (lambda f: {}, r"data_batch_1.bin"),
-        (too_many, "at least rows = 101 training images, got 100"),
-    ],
-)
-def test_files_of_another_shape_are_refused(make: Any, text: str, tmp_path: Path) -> None:
-    params = make(tmp_path)
+@pytest.mark.parametrize("name", BROKEN)
+def test_files_of_another_shape_are_refused(name: str, tmp_path: Path) -> None:
+    make, params, text = BROKEN[name]
+    make(tmp_path)
     with pytest.raises(DataError, match=text):
         load(tmp_path, **params)
 

@@ -119,45 +119,39 @@ def test_a_row_is_two_patches_of_one_patient_and_label(tmp_path: Path, inner: st
     assert len(some.parties["active"].values) == 20
 
 
-def broken(folder: Path) -> dict[str, Any]:
-    modelnet(folder)
-    (folder / "xbox" / "train" / "xbox_0001_060_000_001.png").write_bytes(b"\x89PNG\r\n\x1a\nno")
-    return {"views": 4, "classes": 3}
+FIRST = "xbox/train/xbox_0001_060_000_001.png"
+
+# what makes the folder, what the loader is told, and its error
+UNFIT: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
+    "broken": (
+        lambda f: (modelnet(f) / FIRST).write_bytes(b"\x89PNG\r\n\x1a\nno"), {"views": 4},
+        "xbox_0001_060_000_001.png must be a whole PNG or JPEG file",
+    ),
+    "huge": (
+        lambda f: Image.new("L", (5000, 5000)).save(modelnet(f) / FIRST, "PNG"), {"views": 4},
+        "at most 16,777,216, got 5000 x 5000",
+    ),
+    "few views": (
+        modelnet, {"views": 12},
+        "airplane/train: folder must hold 12 views of 1 objects, "
+        "airplane_NUMBER...VIEW.png, got 0 of 6 objects. Lower `views`",
+    ),
+    "few classes": (
+        modelnet, {"classes": 10},
+        "must hold train and test of 10 classes, got 'airplane', 'night_stand', 'xbox'",
+    ),
+    "empty": (
+        lambda f: None, {"classes": 10}, "must hold train and test of 10 classes, got none",
+    ),
+}  # fmt: skip
 
 
-def huge(folder: Path) -> dict[str, Any]:
-    modelnet(folder)
-    place = folder / "xbox" / "train" / "xbox_0001_060_000_001.png"
-    Image.new("L", (5000, 5000)).save(place, "PNG")
-    return {"views": 4, "classes": 3}
-
-
-def few_views(folder: Path) -> dict[str, Any]:
-    modelnet(folder)
-    return {"views": 12, "classes": 3}
-
-
-def few_classes(folder: Path) -> dict[str, Any]:
-    modelnet(folder)
-    return {}
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [(broken, "xbox_0001_060_000_001.png must be a whole PNG or JPEG file"),
-     (huge, "at most 16,777,216, got 5000 x 5000"),
-     (few_views, "airplane/train: folder must hold 12 views of 1 objects, "
-                 "airplane_NUMBER...VIEW.png, got 0 of 6 objects. Lower `views`"),
-     (few_classes, "must hold train and test of 10 classes, got "
-                   "'airplane', 'night_stand', 'xbox'"),
-     (lambda f: {}, "must hold train and test of 10 classes, got none")],
-    ids=["broken", "huge", "views", "classes", "empty"],
-)  # fmt: skip
-def test_folders_that_do_not_fit_are_named(
-    make: Callable[[Path], dict[str, Any]], text: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", UNFIT)
+def test_folders_that_do_not_fit_are_named(name: str, tmp_path: Path) -> None:
+    make, params, text = UNFIT[name]
+    make(tmp_path)
     with pytest.raises(DataError) as raised:
-        load("modelnet", tmp_path, side=8, **make(tmp_path))
+        load("modelnet", tmp_path, **{"side": 8, "classes": 3, **params})
     assert text in str(raised.value)
 
 
