@@ -267,7 +267,8 @@ class Recording:
                 """Write the gradient; it is not changed."""
                 nonlocal taken, strayed
                 self._through.add(counted)
-                self._stray(-1 if strayed else 0)
+                with self._lock:
+                    self._strays -= strayed
                 strayed = False
                 part, taken = micro + taken * self.loop.accumulation, taken + 1
                 timing = Timing(epoch, step, part, self._factor(), number)
@@ -278,7 +279,10 @@ class Recording:
                 nonlocal strayed
                 if not taken and not strayed:
                     strayed = True
-                    self._stray(1, counted)
+                    with self._lock:
+                        self._strays += 1
+                    if counted not in self._through:
+                        self._tell_strays()
 
             if not z.is_leaf:
                 z.register_hook(past)
@@ -286,18 +290,11 @@ class Recording:
             z.register_hook(arrived)
         return z
 
-    def _stray(self, more: int, counted: tuple[str, str, str] | None = None) -> None:
-        """Count embeddings whose gradients went another way than the one that is listened to.
-
-        Said once, at the first of a name of which nothing has come as it should, else at the end.
-        """
-        if more:
-            with self._lock:
-                self._strays += more
-        if counted is not None and counted not in self._through:
-            self._tell_strays()
-
     def _tell_strays(self) -> None:
+        """Say once that gradients went another way than the one that is listened to.
+
+        At the first of a name of which nothing has come as it should, else at the end.
+        """
         if not self._told:
             self._told = True
             self._warn(
