@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 __all__ = ["packaged"]
 
 
-def packaged(folder: Path, kind: str, modules: dict[str, str]) -> None:
-    """Modules as the entry points of a package that looks installed."""
+def packaged(patch: pytest.MonkeyPatch, folder: Path, kind: str, modules: dict[str, str]) -> None:
+    """Modules in `folder` as the entry points of a package that looks installed."""
+    patch.syspath_prepend(str(folder))
     info = folder / "faulty-1.0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1.0\n")

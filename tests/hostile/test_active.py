@@ -52,8 +52,7 @@ def test_a_plug_in_s_policy_that_breaks_a_training_is_an_error_of_that_attack(
     for name, (more, body, _) in BODIES.items():
         before, mark, after = source.partition("@registry.attack")
         modules[name] = before + POLICY % (more, body) + mark + after
-    monkeypatch.syspath_prepend(str(tmp_path))
-    packaged(tmp_path, "attack", modules)
+    packaged(monkeypatch, tmp_path, "attack", modules)
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO + "".join(f"[[attack]]\nname = '{n}'\n" for n in modules))
     try:

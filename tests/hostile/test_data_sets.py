@@ -80,8 +80,7 @@ def test_a_faulty_data_set_is_told(
 ) -> None:
     """Two thirds of them ended in an internal error, and data of a global generator in a PASS."""
     body, words = BODIES[name]
-    monkeypatch.syspath_prepend(str(tmp_path))
-    packaged(tmp_path, "dataset", {name: DATA_SET.format(body=body)})
+    packaged(monkeypatch, tmp_path, "dataset", {name: DATA_SET.format(body=body)})
     with pytest.raises(VflsecError) as told:
         load_source({"name": name}, 0, tmp_path)
     assert words in str(told.value)
@@ -91,8 +90,7 @@ def test_a_faulty_data_set_is_told(
 def test_a_faulty_data_set_ends_the_command_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    packaged(tmp_path, "dataset", {"d_short": DATA_SET.format(body="y = y[:50]")})
+    packaged(monkeypatch, tmp_path, "dataset", {"d_short": DATA_SET.format(body="y = y[:50]")})
     case = tmp_path / "case.toml"
     case.write_text('data = { name = "d_short" }\nalgorithm = { name = "splitnn" }\n')
     err = cli.refuses("check", case)
@@ -107,9 +105,8 @@ def test_what_a_data_set_reads_is_part_of_its_identity(
     table = tmp_path / "table.txt"
     body = f"values['a'] = values['a'] + float(Path({str(table)!r}).read_text())"
     body += "; digest = 'mine'" if own else ""
-    monkeypatch.syspath_prepend(str(tmp_path))
     name = f"d_reads_{own}"
-    packaged(tmp_path, "dataset", {name: DATA_SET.format(body=body)})
+    packaged(monkeypatch, tmp_path, "dataset", {name: DATA_SET.format(body=body)})
     seen = []
     for text in ("0.0", "0.0", "1.0"):
         table.write_text(text)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,15 @@ gate = [{ max = LIMIT }]
 def command(scenario: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "vflsec", "audit", str(scenario), "--out", str(out),
             "--device", "cpu", "--replicas", "1"]  # fmt: skip
+
+
+def finish(
+    scenario: Path, out: Path, env: dict[str, str], **how: Any
+) -> subprocess.CompletedProcess[str]:
+    """An audit that nobody disturbs."""
+    return subprocess.run(
+        command(scenario, out), env=env, capture_output=True, text=True, check=False, **how
+    )
 
 
 @pytest.fixture
@@ -81,7 +91,7 @@ def test_a_signal_loses_nothing(name: str, tmp_path: Path, env: dict[str, str]) 
     assert "Traceback" not in err
     before = stored(out)
     assert before >= 1
-    done = subprocess.run(command(path, out), env=env, capture_output=True, text=True, check=False)
+    done = finish(path, out, env)
     assert done.returncode in (1, 3), done.stderr
     assert stored(out) == 6
 
@@ -96,9 +106,7 @@ def test_two_processes_in_one_folder(tmp_path: Path, env: dict[str, str]) -> Non
     until_it_trains(first, out)
     first.send_signal(signal.SIGSTOP)  # it holds the folder, however slow this machine is
     try:
-        second = subprocess.run(
-            command(lax, out), env=env, capture_output=True, text=True, check=False
-        )
+        second = finish(lax, out, env)
     finally:
         first.send_signal(signal.SIGCONT)
     said, err = first.communicate(timeout=300)
@@ -116,13 +124,11 @@ def test_a_file_that_may_not_grow_is_told(tmp_path: Path, env: dict[str, str]) -
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 
-    done = subprocess.run(
-        command(path, out), env=env, capture_output=True, text=True, check=False, preexec_fn=small
-    )
+    done = finish(path, out, env, preexec_fn=small)
     assert done.returncode == 2, done.stderr
     assert str(out) in done.stderr
     assert "Traceback" not in done.stderr
-    whole = subprocess.run(command(path, out), env=env, capture_output=True, text=True, check=False)
+    whole = finish(path, out, env)
     assert whole.returncode in (0, 1, 3), whole.stderr
 
 
@@ -135,10 +141,7 @@ def test_an_exit_handler_does_not_change_the_exit_code(tmp_path: Path, env: dict
     path = tmp_path / "case.toml"
     text = SCENARIO.replace("LIMIT", "-0.9") + '[parties.passive]\nmodule = "mine:Net"\n'
     path.write_text(text)
-    done = subprocess.run(
-        command(path, tmp_path / "out"), env=env, cwd=tmp_path, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    done = finish(path, tmp_path / "out", env, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
 
 
@@ -153,9 +156,6 @@ def test_a_thread_that_is_left_running_cannot_end_the_audit_with_0(
     text = SCENARIO.replace("LIMIT", "0.45").replace("epochs = 2", "epochs = 500")
     path = tmp_path / "case.toml"
     path.write_text(text + '[parties.passive]\nmodule = "mine:Net"\n')
-    done = subprocess.run(
-        command(path, tmp_path / "out"), env=env, cwd=tmp_path, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    done = finish(path, tmp_path / "out", env, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "os._exit(0)" in done.stderr
