@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from user_tables import load_one, write
+from user_tables import load_one, refused, write
 
 from vflsec.data import load, read_table
 from vflsec.data.dialect import Dialect
@@ -131,10 +131,8 @@ ENCODED: dict[str, tuple[bytes, list[str], str]] = {
 def test_an_encoding_is_named_and_its_option_reads_it(tmp_path: Path, case: str) -> None:
     raw, parts, encoding = ENCODED[case]
     path = write(tmp_path / "t.csv", raw)
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, "t.csv: table must be", *parts):
         read_frame(path)
-    for part in ["t.csv: table must be", *parts]:
-        assert part in str(caught.value), str(caught.value)
     frame = read_frame(path, Dialect(encoding=encoding))
     assert frame.columns["ort"].to_pylist()[0] in ("Köln", "a€b", "Koln")
     assert frame.dialect.said == f"encoding {encoding}"
@@ -152,9 +150,8 @@ def test_an_encoding_is_named_and_its_option_reads_it(tmp_path: Path, case: str)
     ],
 )
 def test_a_dialect_that_is_none(options: dict[str, str], text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(ConfigError, text):
         Dialect(**options)
-    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -282,10 +279,8 @@ def test_a_bomb_is_refused_before_it_fills_the_memory(
 ) -> None:
     path = make(tmp_path / name)
     assert path.stat().st_size < 200_000
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, name, f"{key} = NUMBER"):
         read_frame(path, limits=limits)
-    assert name in str(caught.value)
-    assert f"{key} = NUMBER" in str(caught.value)
     assert read_frame(path).rows > 0  # within the default limits
 
 

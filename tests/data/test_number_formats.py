@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from command_line import Cli
-from user_tables import load_one, write
+from user_tables import load_one, refused, write
 
 import vflsec
 from vflsec.config.scenario import load_scenario
@@ -181,13 +181,11 @@ def test_what_may_be_numbers_or_text_is_asked(case: str, tmp_path: Path) -> None
     """As categories they would turn the verdict round, and a note is easily overlooked."""
     spell, said = UNSURE[case]
     path = table(tmp_path / "t.csv", [spell(i) for i in range(N)])
-    with pytest.raises(DataError) as caught:
-        load(path)
     wrong = {"few placeholders": "-", "often a placeholder": "none"}.get(case, "")
-    for part in (str(path), "column 'x' must hold numbers of one format, or be declared", said,
-                 'categorical = ["x"]', "`--categorical x`",
+    with refused(DataError, str(path), "column 'x' must hold numbers of one format, or be declared",
+                 said, 'categorical = ["x"]', "`--categorical x`",
                  *([f"--missing x={wrong}"] if wrong else ())):  # fmt: skip
-        assert part in str(caught.value), caught.value
+        load(path)
     if wrong:
         assert np.isnan(load(path, missing={"x": [wrong]}).parties["b"].values).any()
     source = load(path, categorical=["x"])
@@ -251,12 +249,9 @@ def test_what_could_be_two_numbers_is_asked(
 ) -> None:
     texts = [text.format(i % 30 + 1) for i in range(N)]
     path = table(tmp_path / f"t{kind}", texts, kind)
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, str(path), "column 'x' must show which mark is decimal", repr(texts[0]),
+                 'numeric = ["x"]', "`--numeric x`", "`--decimal ,`"):  # fmt: skip
         load(path)
-    said = str(caught.value)
-    for part in [str(path), "column 'x' must show which mark is decimal", repr(texts[0]),
-                 'numeric = ["x"]', "`--numeric x`", "`--decimal ,`"]:  # fmt: skip
-        assert part in said, said
     assert load(path, numeric=["x"]).parties["b"].values[0, 0] == point
     assert load(path, decimal=".").parties["b"].values[0, 0] == point
     assert load(path, numeric=["x"], decimal=",").parties["b"].values[0, 0] == comma
@@ -268,11 +263,8 @@ def test_columns_of_two_tables_are_asked_for_at_once(tmp_path: Path) -> None:
     texts = [f"{i % 30 + 1},234" for i in range(N)]
     one = table(tmp_path / "one.csv", texts)
     other = write(tmp_path / "other.csv", {"id": range(N), "net worth": texts})
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, "one.csv", "other.csv", "--numeric x --numeric 'net worth'"):
         load_tables({"a": one, "b": other}, TableSpec(id="id", label="y"))
-    said = str(caught.value)
-    for part in ["one.csv", "other.csv", "--numeric x --numeric 'net worth'"]:
-        assert part in said, said
 
 
 def test_a_label_that_could_be_two_numbers_is_asked(tmp_path: Path) -> None:

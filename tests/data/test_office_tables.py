@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from user_tables import refused
 
 from vflsec.data.limits import Limits
 from vflsec.data.read_table import read_frame
@@ -63,9 +64,8 @@ def test_a_damaged_file_is_one_error(tmp_path: Path, kind: str) -> None:
     for raw in (whole[: len(whole) // 2], b"a,b\n1,2\n"):
         path = tmp_path / f"broken{kind}"
         path.write_bytes(raw)
-        with pytest.raises(DataError) as caught:
+        with refused(DataError, str(path)):
             read_frame(path)
-        assert str(path) in str(caught.value)
 
 
 def test_a_workbook_is_as_strict_as_a_csv(tmp_path: Path) -> None:
@@ -76,9 +76,8 @@ def test_a_workbook_is_as_strict_as_a_csv(tmp_path: Path) -> None:
         read_frame(twice)
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("xl/workbook.xml", b"0" * 10**6)
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, "max_bytes"):
         read_frame(bomb, limits=Limits(bytes=10**5))
-    assert "max_bytes" in str(caught.value)
 
 
 def test_german_numbers_of_a_workbook_are_numbers(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from user_tables import refused
 
 from vflsec.audit.truth import label_truth
 from vflsec.core.task import Stack, Task
@@ -359,9 +360,8 @@ BAD_OPTIONS = [
 
 @pytest.mark.parametrize(("options", "kind", "text"), BAD_OPTIONS, ids=lambda v: str(v)[:40])
 def test_bad_options_are_refused(options, kind, text):
-    with pytest.raises(kind) as caught:
+    with refused(kind, text):
         make_task(source(), 0, **options)
-    assert text in str(caught.value)
 
 
 def test_a_rare_class_and_a_missing_overlap_are_refused():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from user_tables import refused
 
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
@@ -168,19 +169,17 @@ def test_criteo_reads_tabs_without_a_header(tmp_path: Path) -> None:
 def test_a_missing_folder_or_file_says_which_and_where_to_get_it(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match=rf"{name}: folder .*gone' must exist, .*https://"):
         load(name, tmp_path / "gone")
-    with pytest.raises(DataError, match=rf"{name}: folder .*must hold .*https://") as caught:
+    with refused(DataError, f"{name}: folder ", "must hold ", "https://"):
         load(name, tmp_path)
-    assert str(caught.value).count("\n") == 0
 
 
 def test_all_missing_files_are_named_in_one_message(tmp_path: Path) -> None:
     nuswide(tmp_path)
     (tmp_path / "NUS_WID_Tags" / "Test_Tags1k.dat").unlink()
     (tmp_path / "Low_Level_Features" / "Train_Normalized_WT.dat").unlink()
-    with pytest.raises(DataError) as caught:
+    names = ("Low_Level_Features/Train_Normalized_WT.dat", "NUS_WID_Tags/Test_Tags1k.dat")
+    with refused(DataError, *map(repr, names)):
         load("nuswide", tmp_path)
-    for name in ("Low_Level_Features/Train_Normalized_WT.dat", "NUS_WID_Tags/Test_Tags1k.dat"):
-        assert f"{name!r}" in str(caught.value)
 
 
 @pytest.mark.parametrize(

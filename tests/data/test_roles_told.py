@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from user_tables import load_one, load_pair, write
+from user_tables import load_one, load_pair, refused, write
 
 from vflsec.data.label_leakage import count_runs, find_telling_columns
 from vflsec.data.table_facts import Overlap
@@ -127,10 +127,8 @@ def test_classes_that_differ_in_spelling_are_said(tmp_path: Path, one: str, othe
 def test_ids_by_party_that_are_wrong(
     tmp_path: Path, ids: str | dict[str, str], parts: list[str]
 ) -> None:
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, *parts):
         load_tables(pair(tmp_path), TableSpec(id=ids, label="y"))
-    for part in parts:
-        assert part in str(caught.value), str(caught.value)
 
 
 def test_one_table_has_one_id_column(tmp_path: Path) -> None:
@@ -222,9 +220,8 @@ def test_classes_are_merged_dropped_and_cut(tmp_path: Path) -> None:
 def test_changes_of_classes_that_make_no_sense(
     tmp_path: Path, options: dict[str, object], text: str
 ) -> None:
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, text):
         classes(tmp_path, **options)
-    assert text in str(caught.value)
 
 
 def test_an_edge_that_leaves_a_class_empty(tmp_path: Path) -> None:

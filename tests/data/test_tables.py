@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from user_tables import load_one, load_pair, write
+from user_tables import load_one, load_pair, refused, write
 
 from vflsec.data.divide import Division
 from vflsec.data.features import MOST_CATEGORIES
@@ -378,14 +378,8 @@ def test_a_bad_table_gives_one_clear_error(folder, case):
             (folder / name).unlink()
         else:
             write(folder / name, text)
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, " must ", ", got ", *parts):
         two(folder, **options)
-    message = str(caught.value)
-    assert " must " in message
-    assert ", got " in message
-    assert "\n" not in message
-    for part in parts:
-        assert part in message, message
 
 
 BAD_FILES = {
@@ -404,10 +398,8 @@ def test_a_file_that_is_no_table_is_refused(folder, case):
         (folder / name).mkdir()
     else:
         write(folder / name, content)
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, *parts):
         load_tables({"a": folder / name, "b": folder / "shop.csv"}, TableSpec(id="id", label="y"))
-    for part in parts:
-        assert part in str(caught.value)
 
 
 BAD_GROUPS = {
@@ -432,10 +424,8 @@ BAD_GROUPS = {
 @pytest.mark.parametrize("case", BAD_GROUPS)
 def test_bad_column_groups_are_refused(folder, case):
     columns, options, parts = BAD_GROUPS[case]
-    with pytest.raises(DataError) as caught:
+    with refused(DataError, *parts):
         load_one(folder / "bank.csv", columns, **{"id": "id", **options})
-    for part in parts:
-        assert part in str(caught.value)
 
 
 def test_one_class_in_a_split_is_refused(tmp_path):
@@ -481,9 +471,8 @@ BAD_SECTIONS = [
 
 @pytest.mark.parametrize(("section", "text"), BAD_SECTIONS, ids=lambda v: str(v)[:30])
 def test_a_bad_section_is_refused(folder, section, text):
-    with pytest.raises(ConfigError) as caught:
+    with refused(ConfigError, text):
         load_source(section, 0, folder)
-    assert text in str(caught.value)
 
 
 @pytest.mark.real

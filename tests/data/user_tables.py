@@ -1,12 +1,14 @@
-"""Users' tables in one call each: written, and read as sources."""
+"""Users' tables in one call each: written, read as sources, and refused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
@@ -35,3 +37,13 @@ def load_pair(folder: Path, bank: Table, shop: Table, **spec: Any) -> Source:
     """Two tables, joined by ``id``; the label ``y`` is the bank's."""
     files = {"bank": write(folder / "bank.csv", bank), "shop": write(folder / "shop.csv", shop)}
     return load_tables(files, TableSpec(**{"label": "y", "id": "id", **spec}))
+
+
+@contextmanager
+def refused(kind: type[Exception], *parts: str) -> Iterator[None]:
+    """An error whose message is one line and holds all `parts`."""
+    with pytest.raises(kind) as caught:
+        yield
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value), caught.value
