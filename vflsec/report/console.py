@@ -150,7 +150,7 @@ def _lay_rows(
 def _cell_text(cell: tree.Cell | str) -> Text:
     if isinstance(cell, str):
         return Text(cell)
-    return Text(cell.text + (f" {cell.note}" if cell.note else ""), _TONES.get(cell.tone, ""))
+    return Text(cell.text, _TONES.get(cell.tone, ""))
 
 
 def _fit_columns(

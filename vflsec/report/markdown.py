@@ -82,7 +82,7 @@ def _render_table(block: tree.Table) -> str:
 
 
 def _render_cell(cell: tree.Cell | str) -> str:
-    text = cell if isinstance(cell, str) else " ".join(filter(None, (cell.text, cell.note)))
+    text = cell if isinstance(cell, str) else cell.text
     return text if _FIGURES.fullmatch(text) else esc(text)
 
 

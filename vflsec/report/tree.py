@@ -167,13 +167,12 @@ def make_columns(
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its text, what it means, a remark beside it, one that a page shows on demand, and
-    what a page links it to.
+    """A cell: its text, what it means, a remark that a page shows on demand, and what a page links
+    it to.
     """
 
     text: str
     tone: Tone = Tone.PLAIN
-    note: str = ""
     hint: str = ""
     link: str = ""
 
