@@ -24,7 +24,7 @@ from vflsec.report.markdown import render_markdown
 from vflsec.report.sarif import build_sarif
 from vflsec.report.statement import build_receivers
 from vflsec.report.summary import Summary
-from vflsec.report.tree import Report, Section, Table, View
+from vflsec.report.tree import Figures, Report, Section, Table, View
 from vflsec.report.ungated_leaks import find_ungated
 
 COUNT = 20
@@ -34,8 +34,8 @@ LEAKING = {FindingKind.LEAK, FindingKind.NOT_STOPPED}
 @pytest.fixture(scope="module")
 def drawn() -> list[tuple[Summary, Report]]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vflsec.report.build.build_first_figures", lambda *_: ())
-        patch.setattr("vflsec.report.leakage_tables.build_figures", lambda *_: None)
+        patch.setattr("vflsec.report.build.build_first_figures", lambda *_: Figures(()))
+        patch.setattr("vflsec.report.leakage_tables.build_figures", lambda *_: Figures(()))
         found = [draw_summary(seed) for seed in range(COUNT)]
         return [(summary, build_report(summary)) for summary in found]
 

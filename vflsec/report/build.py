@@ -6,7 +6,7 @@ outlines of those who shall see it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from vflsec.report import advice, first_screen, statement, tree
@@ -101,25 +101,16 @@ def _entitle(section: Section, title: str) -> Section:
     return replace(section, title=title.format(section.title)) if title else section
 
 
-def _list(title: str, items: Sequence[str], key: str, tone: Tone = Tone.PLAIN) -> Section:
-    return Section(title, (tree.Bullets(tuple(items)),) if items else (), key=key, tone=tone)
-
-
-def _build_steps(summary: Summary) -> Section:
-    found = tuple(advice.next_steps(summary))
-    return Section("Next", (tree.Steps(found),) if found else (), key="steps")
-
-
-def _build_findings(summary: Summary) -> Section:
-    """What was found beside the verdicts, which the gates say."""
-    found = tuple(list_findings(summary))
-    return Section("Findings", (tree.Bullets(found, most=12),) if found else (), key="findings")
+def _list(
+    title: str, items: Iterable[str], key: str, tone: Tone = Tone.PLAIN, most: int = 1000
+) -> Section:
+    return Section(title, (tree.Bullets(tuple(items), most),), key=key, tone=tone)
 
 
 def _build_verdict(summary: Summary) -> Section:
     """The first screen of the page."""
     scope = Paragraph(first_screen.describe_scope(summary), Tone.LEAD)
-    blocks = (scope, _build_answers(summary), *build_first_figures(summary))
+    blocks = (scope, _build_answers(summary), build_first_figures(summary))
     return Section("", blocks, key="verdict")
 
 
@@ -176,8 +167,8 @@ _SECTIONS: dict[str, Build] = {
     "answers": _build_answers,
     "gaps": lambda s: _list("Not tested", list_gaps(s), "gaps", Tone.WARNING),
     "beyond": lambda s: _list("Leaks that no gate limits", describe_ungated(s), "beyond"),
-    "steps": _build_steps,
-    "findings": _build_findings,
+    "steps": lambda s: Section("Next", (tree.Steps(tuple(advice.next_steps(s))),), key="steps"),
+    "findings": lambda s: _list("Findings", list_findings(s), "findings", most=12),
     "gates": build_gates,
     "bounds": _untitled("bounds", lambda s: Paragraph(describe_bounds(s), Tone.SOFT)),
     "coverage": build_coverage,

@@ -23,8 +23,7 @@ def build_cost(summary: Summary) -> tuple[Block, ...]:
         make_columns("For", "Data", "Training", *numbers, name="Training", numbers=numbers),
         tuple(map(_cost_row, points)),
     )
-    sealed = _build_encryption(points)
-    return (costs, *([sealed] if sealed else []), *_build_messages(points))
+    return (costs, _build_encryption(points), *_build_messages(points))
 
 
 def _cost_row(c: PointCost) -> tuple[str, ...]:
@@ -33,12 +32,10 @@ def _cost_row(c: PointCost) -> tuple[str, ...]:
             format_bytes(size), f"{rounds:.0f}")  # fmt: skip
 
 
-def _build_encryption(points: Sequence[PointCost]) -> Table | None:
+def _build_encryption(points: Sequence[PointCost]) -> Table:
     """What ciphertexts cost, for every point that has any: measured seconds, bytes, batches."""
     sent = [(c, [t for t in c.traffic if t.kind == "ciphertext"]) for c in points]
     rows = tuple(_encryption_row(c, of) for c, of in sent if of)
-    if not rows:
-        return None
     numbers = ("Steps", *map(str.capitalize, _OPERATIONS), "Seconds a step", "Ciphertexts",
                "A step")  # fmt: skip
     return Table(
@@ -110,4 +107,4 @@ def build_claims(summary: Summary) -> tuple[Table, ...]:
         make_columns("Defense", "Data", "Of", *at, name="Defense", numbers=at), tuple(hits),
         "f-DP", views=frozenset({View.PAGE}),
     )  # fmt: skip
-    return (made, curve) if hits else (made,)
+    return made, curve

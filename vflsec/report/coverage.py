@@ -289,14 +289,13 @@ def _list(parts: Iterable[str]) -> str:
 
 def build_coverage(summary: Summary) -> tree.Section:
     """What could have been tested, and what was."""
-    crossed, unsaid = list_messages(summary), tuple(_find_unsaid(summary))
     page = frozenset({View.PAGE})
     read = tree.Table(
         "Messages, and the attacks that read them",
         tree.make_columns("Message", "From", "To", "State", "Read by", "Not run", name="Message",
                           states=("State",)),
         tuple((m.words, m.sender, m.receiver, _state_cell(m.state), _join(m.tried),
-               _join(m.others)) for m in crossed),
+               _join(m.others)) for m in list_messages(summary)),
     )  # fmt: skip
     tried = tree.Table(
         "Published attack families",
@@ -305,8 +304,8 @@ def build_coverage(summary: Summary) -> tree.Section:
         tuple((f.family, _state_cell(f.state), _join((*f.tried, *f.refused)), f.source)
               for f in list_families(summary)),
     )  # fmt: skip
-    blocks = (*((tree.Bullets(unsaid),) if unsaid else ()), tried, *((read,) if crossed else ()))
-    return tree.Section("Coverage", blocks, key="coverage", nav="Coverage")
+    unsaid = tree.Bullets(tuple(_find_unsaid(summary)))
+    return tree.Section("Coverage", (unsaid, tried, read), key="coverage", nav="Coverage")
 
 
 def _state_cell(state: State) -> Cell:

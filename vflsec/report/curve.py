@@ -55,7 +55,7 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
     )  # fmt: skip
     said = [Paragraph(why, Tone.WARNING, views=_PRINTED) for why in _list_reasons(here)]
     caps = Paragraph(_caps(summary, dataset), Tone.SOFT, views=frozenset({View.TERMINAL}))
-    return (table, *([caps] if caps.text else []), *said)
+    return (table, caps, *said)
 
 
 FEW = 3
@@ -183,11 +183,9 @@ def format_phase(phase: str) -> str:
     return f", after {phase}" if phase else ""
 
 
-def build_scores(name: str, summary: Summary) -> Folded | None:
-    """CAP and DCS of each defended curve of a data set; None where no curve has any."""
+def build_scores(name: str, summary: Summary) -> Folded:
+    """CAP and DCS of each defended curve of a data set, with what they mean."""
     rows = tuple(_score_rows(name, summary))
-    if not rows:
-        return None
     numbers = ("Strengths", "CAP", "DCS")
     heads = make_columns("Defense", "Strengths", "Attack", "By", "CAP", "DCS",
                          "Rows", "Metric", "Training", name="Attack", numbers=numbers)  # fmt: skip
@@ -195,7 +193,7 @@ def build_scores(name: str, summary: Summary) -> Folded | None:
                   "summary.json")  # fmt: skip
     means = (Paragraph(text, Tone.SOFT, views=_PAGES) for text in (CAP_MEANS, DCS_MEANS))
     title = "CAP and DCS (reported, never gated)"
-    return Folded(title, (*means, table), views=_PAGES | {View.WHOLE})
+    return Folded(title, (*means, table) if rows else (), views=_PAGES | {View.WHOLE})
 
 
 def find_scored(name: str, summary: Summary) -> Iterator[tuple[Curve, str, str]]:

@@ -17,8 +17,8 @@ from vflsec.report.verdicts import format_place
 Draw = Callable[..., Any]
 
 
-def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
-    """The figures of one data set; None where no attack gave a figure.
+def build_figures(summary: Summary, name: str, prefix: str) -> Figures:
+    """The figures of one data set; none where no attack gave a figure.
 
     Args:
         summary: of the audit.
@@ -27,7 +27,7 @@ def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
     """
     if not any(p.dataset == name and p.attack and p.status == "ok"
                for p in summary.points):  # fmt: skip
-        return None
+        return Figures(())
     rows = figures.points(summary, name)
     wanted: list[tuple[str, Draw, str]] = [
         ("Leakage by strength", figures.advantage_by_strength, _gains(rows))
@@ -54,7 +54,7 @@ def build_figures(summary: Summary, name: str, prefix: str) -> Figures | None:
     )  # fmt: skip
 
 
-def build_first_figures(summary: Summary) -> Sequence[Figures]:
+def build_first_figures(summary: Summary) -> Figures:
     """The picture of the first screen, of each data set with several strengths."""
     names = dict.fromkeys(p.dataset for p in summary.points if p.attack and p.status == "ok")
     rows = {name: figures.points(summary, name) for name in names}
@@ -65,7 +65,7 @@ def build_first_figures(summary: Summary) -> Sequence[Figures]:
         for i, (name, of) in enumerate(rows.items())
         if len({(r.defense, r.strength) for r in of if r.utility.mean is not None}) > 1
     ]  # fmt: skip
-    return (Figures(tuple(found), views=frozenset({View.PAGE})),) if found else ()
+    return Figures(tuple(found), views=frozenset({View.PAGE}))
 
 
 def _costs(summary: Summary, name: str) -> list[tuple[str, Draw, str]]:

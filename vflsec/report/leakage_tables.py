@@ -36,20 +36,18 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
     points = sorted(every, key=order_of)
     several = len({p.algorithm for p in summary.points if p.attack}) > 1
     figures, lost = build_figures(summary, name, prefix), find_unmeasured(points)
-    said = describe_matched(summary.tables.get(name, UserTables()))
+    said = tree.Bullets(tuple(describe_matched(summary.tables.get(name, UserTables()))))
     blocks = (
-        tree.Folded(MATCHING, (tree.Bullets(tuple(said)),), open=True, views=_SHORT)
-        if said
-        else None,
+        tree.Folded(MATCHING, (said,), open=True, views=_SHORT),
         figures,
         _build_attacks(summary, name, [p for p in points if p.is_main], several),
-        replace(build_unmeasured(lost), views=_PRINTED) if lost else None,
+        replace(build_unmeasured(lost), views=_PRINTED),
         _build_dosing(name, summary.dosing),
         _build_labels(name, summary.labels),
         _build_phases(summary, name, points),
         build_scores(name, summary),
     )
-    return Section(name, tuple(b for b in blocks if b is not None))
+    return Section(name, blocks)
 
 
 def _gain_cell(value: float | None, low: float | None, high: float | None) -> Cell:
@@ -60,12 +58,8 @@ def _gain_cell(value: float | None, low: float | None, high: float | None) -> Ce
     )
 
 
-def _build_attacks(
-    summary: Summary, name: str, rows: Sequence[Point], several: bool
-) -> Table | None:
+def _build_attacks(summary: Summary, name: str, rows: Sequence[Point], several: bool) -> Table:
     """Every answer of every attack beside its strongest control."""
-    if not rows:
-        return None
     metrics = list(dict.fromkeys(p.primary for p in rows))
     one = f" ({metrics[0]})" if len(metrics) == 1 else ""
     phases = len({p.phase for p in rows if p.phase}) > 1
@@ -115,10 +109,8 @@ def build_unmeasured(rows: Sequence[tuple[str, ...]], *heads: str) -> Table:
     return Table("Attacks without a figure", columns, tuple(rows))
 
 
-def _build_dosing(name: str, doses: Sequence[Dose]) -> Table | None:
+def _build_dosing(name: str, doses: Sequence[Dose]) -> Table:
     rows = [r for r in doses if r.dataset == name]
-    if not rows:
-        return None
     numbers = ("Rows dosed", "Planted", "Found", "Chance to be shown")
     return Table(
         "Sensitivity test with planted leaks (shaded: significant)",
@@ -136,10 +128,8 @@ def _build_dosing(name: str, doses: Sequence[Dose]) -> Table | None:
     )  # fmt: skip
 
 
-def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table | None:
+def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table:
     rows = [r for r in labels if r.dataset == name and r.most]
-    if not rows:
-        return None
     return Table(
         "Several labels: their mean, and the largest",
         make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Baseline",
@@ -159,11 +149,11 @@ def _label_row(r: LabelRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _build_phases(summary: Summary, name: str, points: Sequence[Point]) -> Table | None:
+def _build_phases(summary: Summary, name: str, points: Sequence[Point]) -> Table:
     """Leakage as the training goes on, where it was measured after more than one phase."""
     rows = [p for p in points if p.is_main and p.is_undefended]
     if len({p.phase for p in rows}) < 2:
-        return None
+        rows = []
     return Table(
         "Leakage over phases, undefended",
         make_columns("After phase", "Training", "Attack", "By", "Rows", "Advantage",

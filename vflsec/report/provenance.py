@@ -22,33 +22,25 @@ _PRINTED = frozenset({View.TERMINAL, View.WHOLE})
 def build_visibility(summary: Summary) -> Section:
     """What encryption hides and leaves, and who holds which message."""
     title, entries = "What stays visible", summary.visibility
-    if not entries:
-        return Section(title, (), key="visible")
-    said = tuple(text for e in entries for _, text in e.sentences)
-    listed = (tree.Bullets(said, views=_LISTED),) if said else ()
-    blocks = (*listed, *map(_build_protocol, entries))
-    return Section(title, blocks, key="visible", nav=title)
+    said = tree.Bullets(tuple(text for e in entries for _, text in e.sentences), views=_LISTED)
+    return Section(title, (said, *map(_build_protocol, entries)), key="visible", nav=title)
 
 
 def _build_protocol(e: Outcome) -> Section:
-    blocks: list[tree.Block] = [Paragraph(text, views=_PAGE) for _, text in e.sentences]
-    blocks.append(build_visible_table(e))
-    if e.measured:
-        figures = ("Measured", "Control", "Unencrypted", "Change")
-        heads = make_columns("Data", "Attack", "By", "Metric", *figures, name="Attack",
-                             numbers=figures)  # fmt: skip
-        rows = tuple(
-            (m.dataset, m.attack, m.adversary, m.metric,
-             format_short(m.value, m.value_low, m.value_high), format_short(m.control),
-             format_short(m.unencrypted), format_short(m.change, m.change_low, m.change_high))
-            for m in e.measured
-        )  # fmt: skip
-        blocks.append(Table(f"Attacks under {e.defense}", heads, rows, views=_PAGE))
-    if e.unseen:
-        heads = make_columns("Attack", "By", "State", "Why", name="Attack", prose=("Why",))
-        title = f"Attacks not possible under {e.defense}"
-        blocks.append(Table(title, heads, e.unseen, views=_PAGE))
-    return Section(e.defense, tuple(blocks), views=_SHORT)
+    said = (Paragraph(text, views=_PAGE) for _, text in e.sentences)
+    figures = ("Measured", "Control", "Unencrypted", "Change")
+    heads = make_columns("Data", "Attack", "By", "Metric", *figures, name="Attack",
+                         numbers=figures)  # fmt: skip
+    rows = tuple(
+        (m.dataset, m.attack, m.adversary, m.metric,
+         format_short(m.value, m.value_low, m.value_high), format_short(m.control),
+         format_short(m.unencrypted), format_short(m.change, m.change_low, m.change_high))
+        for m in e.measured
+    )  # fmt: skip
+    measured = Table(f"Attacks under {e.defense}", heads, rows, views=_PAGE)
+    heads = make_columns("Attack", "By", "State", "Why", name="Attack", prose=("Why",))
+    unseen = Table(f"Attacks not possible under {e.defense}", heads, e.unseen, views=_PAGE)
+    return Section(e.defense, (*said, build_visible_table(e), measured, unseen), views=_SHORT)
 
 
 def build_visible_table(e: Protocol) -> Table:
@@ -77,10 +69,9 @@ def build_record(summary: Summary) -> Section:
         Fact("Trainings", first_screen.describe_work(summary)),
         Fact("Confidence", f"{level}, over seeds"),
     )  # fmt: skip
-    lines = tuple(summary.scenario.splitlines())
-    resolved = (tree.Folded("The resolved scenario", (tree.Verbatim(lines),), views=_PAGE),)
-    blocks = (tree.Facts(facts), *(resolved if lines else ()))
-    return Section("Record", blocks, key="record", nav="Record")
+    lines = tree.Verbatim(tuple(summary.scenario.splitlines()))
+    resolved = tree.Folded("The resolved scenario", (lines,), views=_PAGE)
+    return Section("Record", (tree.Facts(facts), resolved), key="record", nav="Record")
 
 
 def _join(numbers: tuple[int, ...]) -> str:

@@ -181,11 +181,10 @@ def build_threats(summary: Summary) -> Section:
         blocks.append(Paragraph("No attack was made."))
     blocks.append(Paragraph(first_screen.describe_attacker(summary)))
     blocks += _build_choices(summary.attacker)
-    if summary.defenses:
-        prose = ("What it does", "Source")
-        heads = make_columns("Defense", *prose, name="Defense", prose=prose)
-        words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
-        blocks.append(tree.Table("Defenses in words", heads, words, views=_PAGE))
+    prose = ("What it does", "Source")
+    heads = make_columns("Defense", *prose, name="Defense", prose=prose)
+    words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
+    blocks.append(tree.Table("Defenses in words", heads, words, views=_PAGE))
     terms = tree.Facts(tuple(tree.Fact(word, meaning) for word, meaning in WORDS.items()))
     blocks.append(tree.Folded("Words", (terms,), views=_PAGE))
     title = "Threat model"
@@ -224,7 +223,7 @@ def build_placing(summary: Summary) -> Section:
         title,
         (
             Paragraph(NO_PROOF),
-            *((tree.Table(caption, heads, rows),) if rows else ()),
+            tree.Table(caption, heads, rows),
             Paragraph("Not audited here:"),
             tree.Bullets(OUTSIDE),
             Paragraph("Read on (not legal advice):"),

@@ -52,6 +52,8 @@ TONES: Mapping[str, Tone] = {
 
 
 EVERYWHERE = frozenset(View)
+_CONTENTS = ("text", "items", "steps", "rows", "figures", "facts", "answers", "blocks", "lines")
+"""Fields with what a block holds; each kind of block has one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,15 @@ class Block:
     def kind(self) -> str:
         """What it is, by which a page lays it out."""
         return type(self).__name__.lower()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing: such a block is shown to nobody, its title neither."""
+        return not all(getattr(self, name, True) for name in _CONTENTS)
+
+    def seen_by(self, view: View) -> Any:
+        """The block as `view` is shown it."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -260,6 +271,10 @@ class Folded(Block):
     blocks: tuple[Block, ...]
     open: bool = False
 
+    def seen_by(self, view: View) -> Folded:
+        """The same with the blocks that `view` is shown."""
+        return replace(self, blocks=_seen_by(view, self.blocks))
+
 
 @dataclass(frozen=True)
 class Verbatim(Block):
@@ -338,17 +353,8 @@ class Section(Block):
 
 
 def _seen_by(view: View, blocks: tuple[Content, ...]) -> tuple[Any, ...]:
-    out: list[Content] = []
-    for block in blocks:
-        if view not in block.views:
-            continue
-        if isinstance(block, Section | Table):
-            block = block.seen_by(view)
-        elif isinstance(block, Folded):
-            block = replace(block, blocks=_seen_by(view, block.blocks))
-        if not isinstance(block, Section) or block.blocks:
-            out.append(block)
-    return tuple(out)
+    seen = (block.seen_by(view) for block in blocks if view in block.views)
+    return tuple(block for block in seen if not block.is_empty)
 
 
 @dataclass(frozen=True)

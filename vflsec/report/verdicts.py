@@ -188,11 +188,10 @@ def build_gates(summary: Summary) -> tree.Section:
         lines = tuple(_gate_line(v, several) for v in verdicts)
         blocks = [tree.Gates(lines, "Every gate at every point")]
     blocks.append(Paragraph(describe_bounds(summary), Tone.SOFT, views=pages))
-    if summary.alive:
-        heads = tree.make_columns("Attack", "Validated", "Evidence", name="Attack",
-                                  prose=("Evidence",))  # fmt: skip
-        rows = ((k, "yes" if a.validated else "no", a.text) for k, a in summary.alive.items())
-        blocks.append(tree.Table("Validation of attacks", heads, tuple(rows), views=page))
+    heads = tree.make_columns("Attack", "Validated", "Evidence", name="Attack",
+                              prose=("Evidence",))  # fmt: skip
+    rows = ((k, "yes" if a.validated else "no", a.text) for k, a in summary.alive.items())
+    blocks.append(tree.Table("Validation of attacks", heads, tuple(rows), views=page))
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 
