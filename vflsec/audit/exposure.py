@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,8 +125,7 @@ def describe_outcomes(
             measured += found
             if entry.hides:
                 sentences.append((dataset, _sentence(entry, dataset, found, gone)))
-        known = {f.name: getattr(entry, f.name) for f in fields(Protocol)}
-        out.append(Outcome(**known, unseen=tuple(unseen), measured=tuple(measured),
+        out.append(Outcome(**vars(entry), unseen=tuple(unseen), measured=tuple(measured),
                            sentences=tuple(sentences)))  # fmt: skip
     return out
 

@@ -11,6 +11,7 @@ from vflsec.audit.gate import PASS, Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.point import UNDEFENDED, Estimate, Point, Training
 from vflsec.audit.validated import Validated
+from vflsec.runtime.grouping import group_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,11 @@ def _judged(
 
 def _find_cheapest(rows: Iterable[GridRow]) -> set[Training]:
     """Of each data set and algorithm the training that passes every gate and costs the least."""
-    best: dict[tuple[str, str], tuple[float, float, Training]] = {}
-    for r in rows:
-        if r.passed == r.gates and r.utility_drop is not None:
-            here, cost = (r.dataset, r.algorithm), (r.utility_drop, r.strength or 0.0)
-            if here not in best or cost < best[here][:2]:
-                best[here] = (*cost, r.training)
-    return {training for *_, training in best.values()}
+    meet_all = (r for r in rows if r.passed == r.gates and r.utility_drop is not None)
+    by_system = group_by(meet_all, lambda r: (r.dataset, r.algorithm))
+    cheapest = (min(of, key=lambda r: (r.utility_drop or 0.0, r.strength or 0.0))
+                for of in by_system.values())  # fmt: skip
+    return {r.training for r in cheapest}
 
 
 def _row(at: Training, verdicts: Sequence[str], drop: Estimate) -> GridRow:

@@ -21,6 +21,9 @@ SCORED = ("label", "feature", "attribute", "membership", "property", "presence")
 ONE_COLUMN = ("attribute", "property")
 """Targets of which there is one column of one party."""
 
+_INSIDE = {"membership": ("labelled",), "presence": ("aligned", "validation", "test")}
+"""Sets of rows of which each target asks whether a row is in one."""
+
 MEMBERSHIP = ("auc", "balanced_accuracy", "tpr_at_1pct_fpr", "tpr_at_01pct_fpr")
 """Metrics of membership: a mean over records hides the few that are certain."""
 
@@ -65,12 +68,9 @@ def choose_goal(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
         train = torch.bincount(codes[labelled], minlength=classes).double()
         truth = Truth("label", rows, codes, people=task.people)
         return Goal(truth, classes, (train / train.sum()).numpy())
-    if attack.target == "membership":
-        inside = np.isin(rows, task.sets["labelled"].numpy()).astype(np.int64)
-        return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
-    if attack.target == "presence":
-        shared = [task.sets[k].numpy() for k in ("aligned", "validation", "test")]
-        inside = np.isin(rows, np.concatenate(shared)).astype(np.int64)
+    if attack.target in _INSIDE:
+        sets = [task.sets[k].numpy() for k in _INSIDE[attack.target]]
+        inside = np.isin(rows, np.concatenate(sets)).astype(np.int64)
         return Goal(Truth("label", rows, inside), 2, np.array([0.5, 0.5]), MEMBERSHIP)
     return Goal(label_truth(task), task.classes, task.prior.numpy())
 
