@@ -7,19 +7,13 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from scored import score_rows
 
 from vflsec.audit import concordance, metrics
-from vflsec.audit.metrics import score
-from vflsec.core.guess import Guess, Truth
 
 
 def figures(scores: np.ndarray, y: np.ndarray, metric: str = "concordance"):
-    rows = np.arange(len(y))
-    (found,) = score(
-        Guess("value", rows, scores), Truth("value", rows, y), rows, classes=1, prior=[1.0],
-        metrics=[metric],
-    )  # fmt: skip
-    return found
+    return score_rows(scores, y, metric, prior=[1.0], target="value")[metric]
 
 
 def by_pairs(s: np.ndarray, y: np.ndarray) -> float:

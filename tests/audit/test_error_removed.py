@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from gate_rows import rows
 from scipy import stats
+from scored import score_rows
 
 from vflsec.audit.controls import Leakage, as_shares
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
-from vflsec.audit.metrics import ERROR_REMOVED, score
+from vflsec.audit.metrics import ERROR_REMOVED
 from vflsec.audit.point import Point, write_points
 from vflsec.audit.validated import Validation
-from vflsec.core.guess import Guess, Truth
 from vflsec.errors import ConfigError
 
 OWN = (0.95, 0.96, 0.97, 0.98, 0.96)
@@ -138,7 +138,5 @@ def test_its_bounds_hold_the_truth_as_often_as_they_say(
 def test_a_control_that_leaves_nothing_has_no_share() -> None:
     none: tuple[dict[str, Any], ...] = ({}, {})
     assert as_shares({"a": {0: 0.0}, "b": {0: 0.1}}, {"a": {0: 1.0}, "b": {0: 0.9}}, 1.0) == none
-    ids = np.arange(4)
-    guess, truth = Guess("label", ids, ids.astype(float)), Truth("label", ids, ids % 2)
     with pytest.raises(ConfigError, match="without controls"):
-        score(guess, truth, ids, classes=2, prior=[0.5, 0.5], metrics=[ERROR_REMOVED])
+        score_rows(np.arange(4.0), np.arange(4) % 2, ERROR_REMOVED)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gate_rows import one, rows
 from scipy import stats
+from scored import score_rows
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.dosing import identify_curve
@@ -19,10 +20,10 @@ from vflsec.audit.exposed import Counts, Exposed, WorstClass, count_by_class
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
-from vflsec.audit.metrics import Score, score
+from vflsec.audit.metrics import Score
 from vflsec.audit.point import Point, points_frame, write_points
 from vflsec.audit.validated import Validation
-from vflsec.core.guess import Guess, Truth
+from vflsec.core.guess import Truth
 from vflsec.errors import ShapeError
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -69,12 +70,8 @@ def test_the_surest_tenth_is_right_as_by_hand_ties_by_their_mean() -> None:
 
 
 def score_exposed(s: Floats, y: Floats, classes: int = 2, people: Floats | None = None) -> Score:
-    ids = np.arange(len(y))
     prior = np.bincount(y, minlength=classes) / len(y)
-    truth = Truth("label", ids, y, people=people)
-    (found,) = score(Guess("label", ids, s), truth, ids, classes=classes,
-                     prior=prior, metrics=["exposed"])  # fmt: skip
-    return found
+    return score_rows(s, y, "exposed", prior=prior, people=people)["exposed"]
 
 
 def test_of_each_person_one_row_counts() -> None:
@@ -176,13 +173,9 @@ def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **
     out = []
     for k in range(seeds):
         y, mine, own = draw(np.random.default_rng([seed, k]))
-        ids, classes = np.arange(len(y)), int(y.max()) + 1
-        truth, prior = Truth("label", ids, y), np.bincount(y) / len(y)
-        names = ["auc", "exposed"] if classes == 2 else ["accuracy", "exposed"]
-        found, beside = (
-            score(Guess("label", ids, s), truth, ids, classes=classes, prior=prior, metrics=names)
-            for s in (mine, own)
-        )
+        prior = np.bincount(y) / len(y)
+        names = ["auc", "exposed"] if len(prior) == 2 else ["accuracy", "exposed"]
+        found, beside = (score_rows(s, y, *names, prior=prior).values() for s in (mine, own))
         for m, c in zip(found, beside, strict=True):
             own_of = {x.label: x for x in c.by_class}
             out.append({

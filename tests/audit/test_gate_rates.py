@@ -7,12 +7,11 @@ import pytest
 from gate_rows import LIVE, at, rows, verdicts_of
 from sampled import sampled
 from scipy import stats
+from scored import score_rows
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
-from vflsec.audit.metrics import score
-from vflsec.core.guess import Guess, Truth
 
 
 @pytest.mark.parametrize("attacks", sampled([1, 4]))
@@ -44,14 +43,11 @@ def test_false_pass_rate_at_the_worst_case() -> None:
 def test_sealed_world_from_guesses_to_verdicts() -> None:
     """Attack and control guess at random on the same rows: nobody is accused beyond the level."""
     rng = np.random.default_rng(11)
-    audits, records, targets = 200, [], np.arange(100)
-    kw = {"classes": 2, "prior": [0.5, 0.5], "metrics": ["auc"]}
+    audits, records, y = 200, [], np.arange(100) % 2
     for a in range(audits):
         for s in range(5):
-            truth = Truth("label", targets, np.arange(100) % 2)
             attack, control = (
-                score(Guess("label", targets, rng.normal(size=100)), truth, targets, **kw)[0].value
-                for _ in range(2)
+                score_rows(rng.normal(size=100), y, "auc")["auc"].value for _ in range(2)
             )
             records += [
                 {

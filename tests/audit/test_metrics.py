@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampled import sampled
 from scipy import stats
+from scored import by_metric, score_rows
 from sklearn import metrics as sk
 
 from vflsec.audit import intervals
@@ -27,13 +28,9 @@ def world(n: int = 300, classes: int = 2, seed: int = 0) -> tuple[Guess, Truth, 
     return Guess("label", rows, scores), Truth("label", rows, y), np.full(classes, 1 / classes)
 
 
-def named(found: list[Score]) -> dict[str, Score]:
-    return {s.metric: s for s in found}
-
-
 def test_binary_numbers_equal_sklearn() -> None:
     guess, truth, prior = world()
-    got = named(score(guess, truth, truth.rows, classes=2, prior=prior))
+    got = by_metric(score(guess, truth, truth.rows, classes=2, prior=prior))
     assert set(got) == {"auc", "accuracy", "balanced_accuracy", "f1", "tpr_at_1pct_fpr", *EXPOSED}
     y, s = truth.values, guess.scores
     hard = np.zeros(300, int)
@@ -57,7 +54,7 @@ def test_binary_numbers_equal_sklearn() -> None:
 def test_multi_class_numbers_equal_sklearn() -> None:
     guess, truth, _ = world(classes=4)
     prior = np.array([0.4, 0.3, 0.2, 0.1])
-    got = named(score(guess, truth, truth.rows, classes=4, prior=prior))
+    got = by_metric(score(guess, truth, truth.rows, classes=4, prior=prior))
     assert set(got) == {"accuracy", "balanced_accuracy", "auc", *EXPOSED}
     y, s = truth.values, guess.scores
     each = [sk.roc_auc_score(y == c, s[:, c]) for c in range(4)]
@@ -67,14 +64,7 @@ def test_multi_class_numbers_equal_sklearn() -> None:
     assert got["balanced_accuracy"].chance == 0.25
     p = np.exp(s) / np.exp(s).sum(1, keepdims=True)
     for scores in (s, p):
-        loss = score(
-            Guess("label", guess.rows, scores),
-            truth,
-            truth.rows,
-            classes=4,
-            prior=prior,
-            metrics=["log_loss"],
-        )[0]
+        loss = score_rows(scores, y, "log_loss", prior=prior)["log_loss"]
         assert loss.value == pytest.approx(sk.log_loss(y, p))
     assert not METRICS["log_loss"].larger_is_better
 
@@ -120,8 +110,10 @@ def test_a_row_never_guessed_raises_and_an_abstained_one_is_wrong() -> None:
     mute[:100] = True
     scores = guess.scores.copy()
     scores[:100] = np.nan
-    got = named(score(Guess("label", guess.rows, scores, abstain=mute), truth, truth.rows, **kw))
-    spoken = named(
+    got = by_metric(
+        score(Guess("label", guess.rows, scores, abstain=mute), truth, truth.rows, **kw)
+    )
+    spoken = by_metric(
         score(
             Guess("label", guess.rows[100:], guess.scores[100:]), truth, guess.rows[100:],
             metrics=["accuracy"], **kw,
@@ -132,7 +124,7 @@ def test_a_row_never_guessed_raises_and_an_abstained_one_is_wrong() -> None:
     filled = np.where(mute, np.median(guess.scores[100:]), guess.scores)
     assert got["auc"].value == pytest.approx(sk.roc_auc_score(truth.values, filled))
     silent = Guess("label", guess.rows, np.full(300, np.nan), abstain=np.ones(300, bool))
-    nothing = named(score(silent, truth, truth.rows, **kw))
+    nothing = by_metric(score(silent, truth, truth.rows, **kw))
     assert (nothing["accuracy"].value, nothing["auc"].value) == (0, 0.5)
 
 
@@ -159,12 +151,7 @@ def test_ties_are_broken_without_looking_at_the_order_of_a_sorted_table() -> Non
     n = 2000
     rows = np.arange(n)
     for y in ((rows < n // 2).astype(int), (rows >= n // 2).astype(int)):
-        got = named(
-            score(
-                Guess("label", rows, np.zeros(n)), Truth("label", rows, y), rows,
-                classes=2, prior=[0.5, 0.5],
-            )
-        )  # fmt: skip
+        got = score_rows(np.zeros(n), y)
         assert got["auc"].value == 0.5
         low, high = stats.binom.ppf([1e-4, 1 - 1e-4], n, 0.5) / n
         assert low <= got["accuracy"].value <= high
@@ -172,27 +159,16 @@ def test_ties_are_broken_without_looking_at_the_order_of_a_sorted_table() -> Non
 
 def test_quota_is_the_ceiling_of_the_prior() -> None:
     rows = np.arange(30)
-    y = (rows < 3).astype(int)
-    found = score(
-        Guess("label", rows, -rows.astype(float)), Truth("label", rows, y), rows,
-        classes=2, prior=[0.9, 0.1], metrics=["accuracy"],
-    )[0]  # fmt: skip
+    y, scores = (rows < 3).astype(int), -rows.astype(float)
+    found = score_rows(scores, y, "accuracy", prior=[0.9, 0.1])["accuracy"]
     assert found.value == 1  # 0.1 * 30 is 3.0000000000000004 and still means three rows
-    found = score(
-        Guess("label", rows, -rows.astype(float)), Truth("label", rows, y), rows,
-        classes=2, prior=[0.88, 0.12], metrics=["accuracy"],
-    )[0]  # fmt: skip
+    found = score_rows(scores, y, "accuracy", prior=[0.88, 0.12])["accuracy"]
     assert found.value == pytest.approx(29 / 30)  # ceil(3.6) = 4: one too many
 
 
 def test_class_ties_go_to_the_larger_prior() -> None:
-    rows = np.arange(10)
-    y = np.full(10, 2)
-    found = score(
-        Guess("label", rows, np.zeros((10, 3))), Truth("label", rows, y), rows,
-        classes=3, prior=[0.3, 0.2, 0.5], metrics=["accuracy"],
-    )[0]  # fmt: skip
-    assert found.value == 1
+    found = score_rows(np.zeros((10, 3)), np.full(10, 2), "accuracy", prior=[0.3, 0.2, 0.5])
+    assert found["accuracy"].value == 1
 
 
 def test_leak_auc_looks_within_batches_and_skips_single_class_ones() -> None:
@@ -202,14 +178,14 @@ def test_leak_auc_looks_within_batches_and_skips_single_class_ones() -> None:
     s = np.array([0, 1, 2, 3, 100, 103, 102, 101, 5, 6, 7, 8.0])
     kw = {"classes": 2, "prior": [0.5, 0.5]}
     guess, truth = Guess("label", rows, s, group), Truth("label", rows, y)
-    got = named(score(guess, truth, rows, **kw))
+    got = by_metric(score(guess, truth, rows, **kw))
     assert got["leak_auc"].value == pytest.approx((1 + 0.5) / 2)
     assert got["leak_auc"].low < 0.75 < got["leak_auc"].high
     drifting = Guess("label", rows, s + 1000 * group, group)
-    moved = named(score(drifting, truth, rows, **kw))
+    moved = by_metric(score(drifting, truth, rows, **kw))
     assert moved == got  # neither batch metric nor pooled metric sees the drift between batches
     one = Truth("label", rows, np.ones(12, int))
-    assert named(score(guess, one, rows, **kw))["leak_auc"].value is None
+    assert by_metric(score(guess, one, rows, **kw))["leak_auc"].value is None
 
 
 def test_rows_seen_in_several_epochs_are_averaged_by_quantile() -> None:
@@ -228,13 +204,7 @@ def test_rows_seen_in_several_epochs_are_averaged_by_quantile() -> None:
 
 
 def test_one_class_gives_no_auc_instead_of_a_number() -> None:
-    rows = np.arange(5)
-    got = named(
-        score(
-            Guess("label", rows, rows * 1.0), Truth("label", rows, np.ones(5, int)), rows,
-            classes=2, prior=[0.5, 0.5],
-        )
-    )  # fmt: skip
+    got = score_rows(np.arange(5.0), np.ones(5, int))
     assert got["auc"].value is None
     assert got["tpr_at_1pct_fpr"].value is None
 
@@ -242,19 +212,18 @@ def test_one_class_gives_no_auc_instead_of_a_number() -> None:
 def test_features_are_scored_by_r2() -> None:
     rng = np.random.default_rng(0)
     rows, x = np.arange(500), rng.normal(size=(500, 3))
-    truth = Truth("feature", rows, x)
-    kw = {"classes": 2, "prior": [0.5, 0.5]}
-    perfect = score(Guess("feature", rows, x), truth, rows, **kw)[0]
+    (perfect,) = score_rows(x, x, target="feature").values()
     assert (perfect.metric, perfect.value, perfect.chance) == ("r2", 1.0, 0.0)
-    mean = score(Guess("feature", rows, np.tile(x.mean(0), (500, 1))), truth, rows, **kw)[0]
+    mean = score_rows(np.tile(x.mean(0), (500, 1)), x, target="feature")["r2"]
     assert mean.value == pytest.approx(0)
-    half = score(Guess("feature", rows, x / 2), truth, rows, **kw)[0]
+    half = score_rows(x / 2, x, target="feature")["r2"]
     assert half.low < half.value < half.high
     assert half.value == pytest.approx(0.75, abs=0.01)
     with pytest.raises(ConfigError, match="of target 'feature'"):
-        score(Guess("feature", rows, x), truth, rows, metrics=["auc"], **kw)
+        score_rows(x, x, "auc", target="feature")
+    label, truth = Guess("label", rows, x[:, 0]), Truth("feature", rows, x)
     with pytest.raises(ShapeError, match=r"guess.target must be 'feature'"):
-        score(Guess("label", rows, x[:, 0]), truth, rows, **kw)
+        score(label, truth, rows, classes=2, prior=[0.5, 0.5])
 
 
 def test_all_codes_of_a_category_are_one_column_of_r2() -> None:
@@ -279,15 +248,11 @@ def test_all_codes_of_a_category_are_one_column_of_r2() -> None:
 
 def test_balanced_accuracy_interval_covers_in_simulation() -> None:
     rng = np.random.default_rng(7)
-    rows, hits = np.arange(120), 0
-    y = (rows < 20).astype(int)
+    y, hits = (np.arange(120) < 20).astype(int), 0
     for _ in range(300):
         right = rng.random(120) < np.where(y == 1, 0.6, 0.9)
         hard = np.where(right, y, 1 - y)
-        got = score(
-            Guess("label", rows, np.eye(2)[hard]), Truth("label", rows, y), rows,
-            classes=2, prior=[0.8, 0.2], metrics=["balanced_accuracy"],
-        )[0]  # fmt: skip
+        (got,) = score_rows(np.eye(2)[hard], y, "balanced_accuracy", prior=[0.8, 0.2]).values()
         hits += got.low <= 0.75 <= got.high
     assert hits >= stats.binom.ppf(1e-3, 300, 0.95)
 
@@ -305,15 +270,12 @@ def test_primary_metric() -> None:
 def test_attack_and_control_are_decided_by_one_rule() -> None:
     """The same ranking as a scalar and as log shares of an off-centre fit is worth the same."""
     rng = np.random.default_rng(3)
-    ids, y = np.arange(400), (rng.random(400) < 0.25).astype(np.int64)
+    y = (rng.random(400) < 0.25).astype(np.int64)
     margin = y + rng.normal(0, 1.0, 400) + 2.0  # a fit to balanced rows: far too many positives
-    kw: dict[str, Any] = {"classes": 2, "prior": [0.75, 0.25]}
     names = ["accuracy", "balanced_accuracy", "f1"]
-    truth = Truth("label", ids, y)
 
     def figures(scores: np.ndarray, **how: Any) -> list[float | None]:
-        found = score(Guess("label", ids, scores), truth, ids, metrics=names, **kw, **how)
-        return [s.value for s in found]
+        return [s.value for s in score_rows(scores, y, *names, prior=[0.75, 0.25], **how).values()]
 
     by_class = np.stack([np.zeros(400), margin], 1)
     assert figures(by_class, quota=True) == figures(margin, quota=True) == figures(margin)
@@ -327,17 +289,13 @@ def test_attack_and_control_are_decided_by_one_rule() -> None:
 
 def test_quota_leaves_more_than_two_classes_to_the_largest_score() -> None:
     rng = np.random.default_rng(4)
-    ids, y, s = np.arange(90), np.arange(90) % 3, rng.normal(size=(90, 3))
-    kw: dict[str, Any] = {"classes": 3, "prior": [1 / 3] * 3, "metrics": ["accuracy"]}
-    guess, truth = Guess("label", ids, s), Truth("label", ids, y)
-    assert score(guess, truth, ids, quota=True, **kw) == score(guess, truth, ids, **kw)
+    y, s, prior = np.arange(90) % 3, rng.normal(size=(90, 3)), [1 / 3] * 3
+    by_quota = score_rows(s, y, "accuracy", prior=prior, quota=True)
+    assert by_quota == score_rows(s, y, "accuracy", prior=prior)
 
 
 def hits(s: np.ndarray, y: np.ndarray, metric: str = "tpr_at_1pct_fpr") -> Score:
-    rows = np.arange(len(y))
-    guess, truth = Guess("label", rows, s), Truth("label", rows, y.astype(np.int64))
-    (one,) = score(guess, truth, rows, classes=2, prior=[0.5, 0.5], metrics=[metric])
-    return one
+    return score_rows(s, y.astype(np.int64), metric)[metric]
 
 
 def test_sure_knowledge_of_three_rows_counts_more_than_chance() -> None:
@@ -389,12 +347,10 @@ def test_hits_are_means_over_orders_of_ties_and_rise_with_a_positive_alone(
 def test_hits_of_an_answer_turned_round_are_those_of_its_scores_turned_round(metric: str) -> None:
     """Ties included; of metrics that tell it by their value nothing is said."""
     draw = np.random.default_rng(3)
-    y, n = (draw.random(2000) < 0.3).astype(int), np.arange(2000)
+    y = (draw.random(2000) < 0.3).astype(int)
     scores = np.round(draw.normal(size=2000) - 4 * y * (draw.random(2000) < 0.3), 1)
-    how = {"classes": 2, "prior": [0.7, 0.3], "metrics": [metric, "auc"]}
-    truth = Truth("label", n, y)
-    mine, auc = score(Guess("label", n, scores), truth, n, **how)
-    other, _ = score(Guess("label", n, -scores), truth, n, **how)
+    mine, auc = score_rows(scores, y, metric, "auc", prior=[0.7, 0.3]).values()
+    other = score_rows(-scores, y, metric, prior=[0.7, 0.3])[metric]
     assert (mine.turned, other.turned) == (other.value, mine.value)
     assert mine.turned is not None
     assert mine.turned > 0.1
@@ -407,15 +363,13 @@ def test_rows_that_scores_do_not_tell_apart_count_as_any_of_them_might() -> None
     The order was a hash of ids, so an attacker that says nothing had 0.52 on every seed.
     """
     rng = np.random.default_rng(5)
-    ids, y = np.arange(60), (rng.random(60) < 0.4).astype(np.int64)
+    y = (rng.random(60) < 0.4).astype(np.int64)
     s = np.round(y + rng.normal(size=60))
-    kw: dict[str, Any] = {"classes": 2, "prior": [0.7, 0.3], "quota": True}
     names = ["accuracy", "balanced_accuracy", "f1"]
 
     def figures(scores: np.ndarray) -> list[float | None]:
-        truth = Truth("label", ids, y)
-        found = score(Guess("label", ids, scores), truth, ids, metrics=names, **kw)
-        return [f.value for f in found]
+        found = score_rows(scores, y, *names, prior=[0.7, 0.3], quota=True)
+        return [f.value for f in found.values()]
 
     mixed = np.array([figures(s + 1e-6 * rng.random(60)) for _ in range(4000)], float)
     assert (mixed.std(0) > 0.01).all()
@@ -426,14 +380,13 @@ def test_rows_that_scores_do_not_tell_apart_count_as_any_of_them_might() -> None
 def test_zeros_beside_a_few_numbers_accuse_nobody() -> None:
     """A number for 5 % of the rows, drawn anew on each of 5 seeds: 33 % of such audits failed."""
     rng = np.random.default_rng(6)
-    ids, failed, audits = np.arange(200), 0, 150
+    failed, audits, metric = 0, 150, "balanced_accuracy"
     for _ in range(audits):
-        truth = Truth("label", ids, (rng.random(200) < 0.3).astype(np.int64))
+        y = (rng.random(200) < 0.3).astype(np.int64)
         gains = []
         for _ in range(5):
             s = np.where(rng.random(200) < 0.05, rng.random(200), 0.0)
-            (one,) = score(Guess("label", ids, s), truth, ids, classes=2, prior=[0.7, 0.3],
-                           metrics=["balanced_accuracy"], quota=True)  # fmt: skip
+            one = score_rows(s, y, metric, prior=[0.7, 0.3], quota=True)[metric]
             gains.append(one.value - 0.5)  # type: ignore[operator]
         failed += (intervals.t_interval(gains, 0.95, "lower").low or 0.0) > 0
     assert failed <= stats.binom.ppf(0.999, audits, 0.05)
@@ -450,11 +403,9 @@ def test_the_interval_of_an_auc_holds_it_with_few_positives(
     rng = np.random.default_rng(11)
     y = (np.arange(positives + negatives) < positives).astype(np.int64)
     apart = 2**0.5 * float(stats.norm.ppf(auc))
-    rows, held, drawn = np.arange(len(y)), 0, 400
+    held, drawn = 0, 400
     for _ in range(drawn):
-        guess = Guess("label", rows, rng.normal(size=len(y)) + apart * y)
-        (one,) = score(guess, Truth("label", rows, y), rows, classes=2, prior=[0.5, 0.5],
-                       metrics=["auc"])  # fmt: skip
+        one = score_rows(rng.normal(size=len(y)) + apart * y, y, "auc")["auc"]
         assert one.low is not None
         assert one.high is not None
         held += one.low <= auc <= one.high
@@ -463,18 +414,15 @@ def test_the_interval_of_an_auc_holds_it_with_few_positives(
 
 def test_one_answer_for_all_rows_is_said_of_whatever_figure() -> None:
     """By an accuracy under a drawn quota or an R² it cannot be told."""
-    rows, rng = np.arange(30), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     y, x = rng.permutation(30) % 3, rng.standard_normal((30, 2))
-    shares = {"classes": 3, "prior": [0.4, 0.3, 0.3]}
     for target, truth, same, varied in (
         ("label", y, np.zeros((30, 3)), rng.standard_normal((30, 3))),
         ("feature", x, np.full((30, 2), 0.7), x),
     ):
-        of = Truth(target, rows, truth)
         for scores, tied in ((same, True), (varied, False)):
-            found = score(Guess(target, rows, scores), of, rows, **shares)
-            assert {s.tied for s in found} == {tied}
-    share = Guess("property", rows, np.full(30, 0.3))  # one for all is what is asked
-    of = Truth("property", rows, y % 2)
-    (s,) = score(share, of, rows, classes=2, prior=[0.5, 0.5], metrics=["share_error"])
-    assert (s.metric, s.tied) == ("share_error", False)
+            found = score_rows(scores, truth, prior=[0.4, 0.3, 0.3], target=target)
+            assert {s.tied for s in found.values()} == {tied}
+    share = np.full(30, 0.3)  # one for all is what is asked
+    found = score_rows(share, y % 2, "share_error", target="property")
+    assert not found["share_error"].tied

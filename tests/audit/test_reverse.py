@@ -9,26 +9,21 @@ import numpy as np
 import pytest
 from gate_rows import one, rows, verdicts_of
 from scipy import stats
+from scored import score_rows
 
 from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.leakage import read_records, results_frame, summarise
-from vflsec.audit.metrics import score
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.point import write_points
 from vflsec.audit.result import Audit
 from vflsec.audit.validated import Validation
-from vflsec.core.guess import Guess, Truth
 
 
 def hits(scores: Any, y: Any, seed: int) -> list[dict[str, Any]]:
     """AUC and hits at 1 % false alarms of real scores (n,), as rows of results."""
-    n = np.arange(len(y))
-    found = score(
-        Guess("label", n, scores), Truth("label", n, y), n, classes=2,
-        prior=np.bincount(y) / len(y), metrics=["auc", "tpr_at_1pct_fpr"],
-    )  # fmt: skip
+    found = score_rows(scores, y, "auc", "tpr_at_1pct_fpr", prior=np.bincount(y) / len(y))
     own = {"auc": 0.5, "tpr_at_1pct_fpr": 0.01}
     return [
         r | {
@@ -36,7 +31,7 @@ def hits(scores: Any, y: Any, seed: int) -> list[dict[str, Any]]:
             "value": f.value, "turned": f.turned, "chance": f.chance,
             "controls": {"majority": {"value": own[f.metric], "cv": None}},
         }
-        for f in found
+        for f in found.values()
         for r in rows(0.0, (0.0,))
     ]  # fmt: skip
 
@@ -105,16 +100,12 @@ def classes(draw: np.random.Generator, seed: int, shift: int | None, **point: An
         scores[np.arange(400), y] -= 2
     elif shift is not None:
         scores[np.arange(400), (y + shift) % CLASSES] += 4
-    n = np.arange(400)
-    found = score(
-        Guess("label", n, scores), Truth("label", n, y), n, classes=CLASSES,
-        prior=np.full(CLASSES, 1 / CLASSES),
-    )  # fmt: skip
+    found = score_rows(scores, y, prior=np.full(CLASSES, 1 / CLASSES))
     return [
         r | {"cell": f"{seed}", "seed": seed, "metric": f.metric, "primary": "accuracy",
              "value": f.value, "chance": f.chance, "n": 400,
              "controls": {"majority": {"value": f.chance, "cv": None}}} | point
-        for f in found
+        for f in found.values()
         for r in rows(0.0, (0.0,))
     ]  # fmt: skip
 
