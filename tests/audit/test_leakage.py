@@ -199,14 +199,6 @@ def test_an_accuracy_of_the_majoritys_is_no_leak() -> None:
     assert set(frame["control"]) == {"majority"}
 
 
-def test_stores_of_earlier_versions_are_judged_over_all_their_controls() -> None:
-    """They chose one control, but kept the figures of all."""
-    frame = results_frame([record(s, 0.9, controls=both(0.6, 0.8, 0.7, 0.6)) for s in range(3)])
-    old = frame.assign(control="own columns", control_value=0.6, advantage=0.3)
-    point = summarise(read_rows(old))[0]
-    assert (point.control, point.advantage.mean) == ("own encoder", pytest.approx(0.2))
-
-
 def test_an_error_never_becomes_a_number() -> None:
     frame = results_frame(
         [record(0, 0.9), record(1, 0.7), record(2, 0.123, status="error", reason="diverged")]

@@ -11,30 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited import SCENARIO, gate
+from audited import LEAKY, SCENARIO, Planted, gate, scenario
+from builds import PATHS, PLANTED, read_yaml, run_step
 
 from vflsec.engine.read_results import read_looks
 
-HERE = Path(__file__).resolve().parent.parent
-FAKE = """
-import pytest
-from audited import Planted
-from vflsec.engine import run
-from vflsec.report import html
 
-html.svg = lambda *_: ""
-run.default_backend = Planted(
-    {"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.02}, sd=0.01
-).backend
-"""
-
-
-def pytest_in(folder: Path, *args: str, fake: bool = True) -> subprocess.CompletedProcess[str]:
+def pytest_in(folder: Path, *args: str, fake: str = PLANTED) -> subprocess.CompletedProcess[str]:
     """pytest in its own process, with the plug-in whether it is installed or not."""
-    if fake:
-        (folder / "conftest.py").write_text(FAKE)
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    (folder / "conftest.py").write_text(fake)
+    env = os.environ | {"PYTHONPATH": PATHS, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "vflsec.pytest_plugin", "-p",
                "no:cacheprovider", "--strict-markers", "-q", *args]  # fmt: skip
     return subprocess.run(
@@ -94,15 +80,12 @@ def looks_in(folder: Path) -> list[tuple[tuple[int, ...], ...]]:
 def test_a_larger_budget_goes_on_from_the_looks_that_are_kept(tmp_path: Path) -> None:
     """Each budget had a folder of its own, in which its looks began anew."""
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, attack="norm", defense="defended"))
-    figures = (
-        "{'norm': 0.3, 'model_completion': 0.2}, {'norm': 0.08, 'model_completion': 0.0}, sd=0.09"
-    )
-    fake = f"{FAKE}run.default_backend = Planted({figures}).backend\n"
-    (tmp_path / "conftest.py").write_text(fake)
+    figures = "LEAKY, {'norm': 0.08, 'model_completion': 0.0}, sd=0.09"
+    fake = f"{PLANTED}run.default_backend = Planted({figures}).backend\n"
     found = []
     for budget in ("6", "12"):
         options = ["--vflsec-until-decided", budget, "--vflsec-out", "kept", "--vflsec-seeds", "3"]
-        done = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=False)
+        done = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=fake)
         assert done.returncode == 1, done.stdout
         found.append(looks_in(tmp_path / "kept"))
     assert [[len(of) for looks in each for of in looks] for each in found] == [[3, 6], [3, 6, 12]]
@@ -123,11 +106,9 @@ def test_options_are_for_every_audit_that_does_not_say_otherwise(tmp_path: Path)
     done = pytest_in(tmp_path, "-rA", "--vflsec-seeds", "3", "--vflsec-out", "kept")
     assert done.returncode == 0, done.stdout
     assert [len(looks) for looks in looks_in(tmp_path / "kept")] == [0, 1]
-    more = "figures = dict.fromkeys(('norm', 'model_completion'), 0.2)\n"
-    more += "run.default_backend = Planted(figures, figures, sd=0.01).backend\n"
-    (tmp_path / "conftest.py").write_text(FAKE + more)
+    more = "run.default_backend = Planted(dict.fromkeys(LEAKY, 0.2)).backend\n"
     options = ["--vflsec-baseline", "first", "--vflsec-out", "new", "-k", "advantage"]
-    risen = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=False)
+    risen = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=PLANTED + more)
     assert risen.returncode == 1, risen.stdout
     (report,) = (tmp_path / "new").rglob("report.html")
     assert f"Report: {report.relative_to(tmp_path)}" in risen.stdout
@@ -168,18 +149,16 @@ def test_workers_share_one_audit(out: list[str], tmp_path: Path) -> None:
         'def test_a(vflsec): assert vflsec("case.toml").exit_code == 1\n'
         'def test_b(vflsec): assert vflsec("case.toml").exit_code == 1\n'
     )
-    (tmp_path / "conftest.py").write_text(
-        FAKE.replace(".backend\n", "")
-        + "\nplanted = run.default_backend\nfirst = type(planted).__call__\n"
-        "def counted(self, cells, *args, **kwargs):\n"
-        '    with open("trained", "a") as log:\n'
-        '        log.writelines(f"{c.key}\\n" for c in cells)\n'
-        "    return first(self, cells, *args, **kwargs)\n"
-        "type(planted).__call__ = counted\n"
-        "run.default_backend = planted.backend\n"
+    fake = PLANTED + (
+        "class Counted(Planted):\n"
+        "    def __call__(self, cells, *args, **kwargs):\n"
+        '        with open("trained", "a") as log:\n'
+        '            log.writelines(f"{c.key}\\n" for c in cells)\n'
+        "        return super().__call__(cells, *args, **kwargs)\n"
+        "run.default_backend = Counted(LEAKY, SEALED).backend\n"
     )
     done = pytest_in(
-        tmp_path, "-p", "xdist", "-n", "2", "-rA", "--vflsec", "case.toml", *out, fake=False
+        tmp_path, "-p", "xdist", "-n", "2", "-rA", "--vflsec", "case.toml", *out, fake=fake
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "1 failed, 5 passed" in done.stdout
@@ -204,13 +183,11 @@ def test_a_scenario_that_is_not_there_breaks_no_run(how: tuple[str, ...], tmp_pa
 
 
 def test_an_audit_is_made_once_in_a_run_and_again_in_the_next(tmp_path: Path) -> None:
-    from audited import Planted
-
     from vflsec.engine.evaluate_store import audit_once
     from vflsec.engine.run import run_audit
     from vflsec.errors import ConfigError
 
-    planted, made = Planted({"norm": 0.3, "model_completion": 0.2}), []
+    planted, made = Planted(LEAKY), []
     (tmp_path / "case.toml").write_text(SCENARIO)
 
     def audit() -> Any:
@@ -240,12 +217,10 @@ def test_two_scenarios_that_name_one_folder_are_two_audits(
     """Under pytest-xdist the second of two marks was given the verdict of the first."""
     from types import SimpleNamespace
 
-    from audited import Planted
-
     from vflsec import pytest_plugin
     from vflsec.engine import run
 
-    planted = Planted({"norm": 0.3, "model_completion": 0.2})
+    planted = Planted(LEAKY)
     monkeypatch.setattr(run, "default_backend", planted.backend)
     for name, limit in (("lax", 0.4), ("strict", 0.1)):
         (tmp_path / f"{name}.toml").write_text(SCENARIO + gate(max=limit))
@@ -270,9 +245,9 @@ def test_unused_it_costs_nothing(tmp_path: Path) -> None:
         '    heavy = {"torch", "pandas", "matplotlib", "sklearn", "vflsec.engine.run"}\n'
         "    assert not heavy & set(sys.modules)\n"
     )
-    done = pytest_in(tmp_path, fake=False)
+    done = pytest_in(tmp_path, fake="")
     assert done.returncode == 0, done.stdout
-    off = pytest_in(tmp_path, "-p", "no:vflsec.pytest_plugin", fake=False)
+    off = pytest_in(tmp_path, "-p", "no:vflsec.pytest_plugin", fake="")
     assert off.returncode == 0, off.stdout
 
 
@@ -299,11 +274,6 @@ def _schema(name: str) -> Any:
     return json.loads(files.read_text(encoding="utf-8"))
 
 
-def _yaml(text: str) -> Any:
-    ruamel = pytest.importorskip("ruamel.yaml")
-    return ruamel.YAML(typ="safe", pure=True).load(text)
-
-
 def _blocks(root: Path, kind: str) -> list[str]:
     text = (root / "docs" / "ci.md").read_text(encoding="utf-8")
     return re.findall(rf"```{kind}\n(.*?)```", text, flags=re.DOTALL)
@@ -311,7 +281,7 @@ def _blocks(root: Path, kind: str) -> list[str]:
 
 def test_the_action_holds_to_the_schema_and_reads_no_input_as_code(root: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    action = _yaml((root / "action.yml").read_text(encoding="utf-8"))
+    action = read_yaml((root / "action.yml").read_text(encoding="utf-8"))
     jsonschema.validate(action, _schema("github-actions.json"))
     for step in action["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
@@ -319,7 +289,7 @@ def test_the_action_holds_to_the_schema_and_reads_no_input_as_code(root: Path) -
 
 def test_the_action_runs(root: Path, tmp_path: Path) -> None:
     """The shell of the last step, with a command line that only echoes and fails as told."""
-    action = _yaml((root / "action.yml").read_text(encoding="utf-8"))
+    action = read_yaml((root / "action.yml").read_text(encoding="utf-8"))
     script = action["runs"]["steps"][-1]["run"]
     fake = tmp_path / "bin" / "python"
     fake.parent.mkdir()
@@ -342,10 +312,7 @@ def test_the_action_runs(root: Path, tmp_path: Path) -> None:
             "CODE": str(code), "GITHUB_OUTPUT": str(out),
             "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}", **extra,
         }  # fmt: skip
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-            env=env, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_step(script, env, tmp_path)
         assert done.returncode == expected, done.stderr
         assert log.read_text().splitlines() == calls
         assert out.read_text().splitlines()[-1] == f"exit-code={code}"
@@ -353,7 +320,7 @@ def test_the_action_runs(root: Path, tmp_path: Path) -> None:
 
 def test_the_gitlab_job_holds_to_the_schema(root: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    (job,) = [_yaml(b) for b in _blocks(root, "yaml") if "image:" in b]
+    (job,) = [read_yaml(b) for b in _blocks(root, "yaml") if "image:" in b]
     schema = _schema("gitlab-ci.json")
     validator = jsonschema.validators.validator_for(schema)(schema)
     assert [e.message for e in validator.iter_errors(job)] == []
@@ -372,7 +339,7 @@ def test_the_gates_in_the_documentation_are_valid(root: Path, tmp_path: Path) ->
 
 
 def test_the_hook_calls_check(root: Path) -> None:
-    (hook,) = _yaml((root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (hook,) = read_yaml((root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     assert hook["entry"] == "vflsec check"
     assert re.search(hook["files"], "scenarios/mine.toml")
     assert not re.search(hook["files"], "pyproject.toml")
@@ -381,10 +348,6 @@ def test_the_hook_calls_check(root: Path) -> None:
 def test_check_takes_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from vflsec.cli import main
 
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.toml").write_text(SCENARIO)
-    assert (
-        main.main(["check", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"), "--format", "json"])
-        == 0
-    )
+    paths = [str(scenario(tmp_path, name, "")) for name in ("a", "b")]
+    assert main.main(["check", *paths, "--format", "json"]) == 0
     assert [p["name"] for p in json.loads(capsys.readouterr().out)] == ["a", "b"]

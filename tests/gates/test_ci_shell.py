@@ -7,28 +7,25 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from audited import SCENARIO, gate
+from builds import PATHS, PLANTED, read_yaml, run_step
 
 pytestmark = pytest.mark.long  # its slow tests
 
-HERE = Path(__file__).resolve().parent.parent
-PROGRAM = """
+PROGRAM = (
+    PLANTED
+    + """
 import os, sys
-from audited import Planted
 from vflsec.cli import main as cli
-from vflsec.engine import run
-from vflsec.report import html
 
-html.svg = lambda *_: ""
-leaks = {"norm": 0.3, "model_completion": 0.2}
-safe = {"norm": float(os.environ.get("LEFT", 0)), "model_completion": 0.02}
-run.default_backend = Planted(leaks, safe, sd=float(os.environ.get("SD", 0.01))).backend
+safe = {**SEALED, "norm": float(os.environ.get("LEFT", 0))}
+run.default_backend = Planted(LEAKY, safe, sd=float(os.environ.get("SD", 0.01))).backend
 args = sys.argv[1:]
 sys.exit(cli.main(args[2:] if args[:2] == ["-m", "vflsec"] else args))
 """
+)
 DEFENDED = gate(max=0.1, defense="defended")
 CASES: dict[str, tuple[str, dict[str, str], int, str]] = {
     # name: gates, environment beside the defaults, exit code of the step, verdict
@@ -40,11 +37,6 @@ CASES: dict[str, tuple[str, dict[str, str], int, str]] = {
     ),
     "bad scenario": ("[[gate]]\nmaxx = 1\n", {}, 2, ""),
 }  # fmt: skip
-
-
-def _yaml(text: str) -> Any:
-    ruamel = pytest.importorskip("ruamel.yaml")
-    return ruamel.YAML(typ="safe", pure=True).load(text)
 
 
 @pytest.fixture
@@ -63,7 +55,7 @@ def runner(tmp_path: Path) -> dict[str, str]:
         k: v for k, v in os.environ.items() if not k.startswith(("GITHUB_", "CI"))
     } | {
         "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
+        "PYTHONPATH": PATHS,
         "OMP_NUM_THREADS": "1",
     }  # fmt: skip
 
@@ -72,7 +64,7 @@ def step(
     root: Path, folder: Path, runner: dict[str, str], **inputs: str
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, str], str]:
     """The action's last step in bash as GitHub calls it: (process, its outputs, its summary)."""
-    action = _yaml((root / "action.yml").read_text(encoding="utf-8"))
+    action = read_yaml((root / "action.yml").read_text(encoding="utf-8"))
     defaults = {k: str(v.get("default", "")) for k, v in action["inputs"].items()}
     last = action["runs"]["steps"][-1]
     named = {
@@ -86,10 +78,7 @@ def step(
         "SCENARIO": "case.toml", "GITHUB_ACTIONS": "true", "GITHUB_OUTPUT": str(output),
         "GITHUB_STEP_SUMMARY": str(summary), "GITHUB_WORKSPACE": str(folder), "CI": "true",
     } | inputs  # fmt: skip
-    done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", last["run"]],
-        cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = run_step(last["run"], env, folder)
     told = dict(line.split("=", 1) for line in output.read_text().splitlines())
     return done, told, summary.read_text(encoding="utf-8")
 
@@ -128,6 +117,16 @@ def test_the_step_of_the_action(
         assert (out / path).stat().st_size > 500
 
 
+def keep_baseline(folder: Path, env: dict[str, str], out: str) -> None:
+    """Audit the case, and keep its figures as ``b.json``."""
+    script = (
+        f"vflsec audit case.toml --out {out} -q\n"
+        f"vflsec gate {out} --baseline b.json --update-baseline"
+    )
+    made = run_step(script, env, folder)
+    assert made.returncode == 0, made.stdout + made.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_step_judges_the_folder_that_it_audited(
@@ -135,11 +134,7 @@ def test_the_step_judges_the_folder_that_it_audited(
 ) -> None:
     """With `--out` among the arguments the audit before, of a cache, was judged, and passed."""
     (tmp_path / "case.toml").write_text(SCENARIO + DEFENDED)
-    for args in (["audit", "case.toml", "--out", "vflsec-out", "-q"],
-                 ["gate", "vflsec-out", "--baseline", "b.json", "--update-baseline"]):  # fmt: skip
-        made = subprocess.run(["vflsec", *args], cwd=tmp_path, env=runner, capture_output=True,
-                              text=True, timeout=300, check=False)  # fmt: skip
-        assert made.returncode == 0, made.stdout + made.stderr
+    keep_baseline(tmp_path, runner, "vflsec-out")
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1))
     done, told, _ = step(root, tmp_path, runner, BASELINE="b.json", ARGUMENTS="--out\nother")
     assert (done.returncode, told) == (1, {"exit-code": "1"}), done.stdout + done.stderr
@@ -153,12 +148,7 @@ def test_the_step_judges_a_rise_against_a_baseline(
 ) -> None:
     """Two calls inside, one summary: that of the second, which has the baseline."""
     (tmp_path / "case.toml").write_text(SCENARIO + DEFENDED)
-    env = runner | {"LEFT": "-0.1"}
-    for args in (["audit", "case.toml", "--out", "before", "-q"],
-                 ["gate", "before", "--baseline", "b.json", "--update-baseline"]):  # fmt: skip
-        made = subprocess.run(["vflsec", *args], cwd=tmp_path, env=env, capture_output=True,
-                              text=True, check=False)  # fmt: skip
-        assert made.returncode == 0, made.stderr
+    keep_baseline(tmp_path, runner | {"LEFT": "-0.1"}, "before")
     done, told, summary = step(root, tmp_path, runner, BASELINE="b.json", LEFT="0.05")
     assert (done.returncode, told) == (1, {"exit-code": "1"}), done.stdout + done.stderr
     assert summary.count("vflsec: ") == 1
@@ -173,13 +163,11 @@ def test_the_step_judges_a_rise_against_a_baseline(
 def test_the_gitlab_job(name: str, root: Path, tmp_path: Path, runner: dict[str, str]) -> None:
     text = (root / "docs" / "ci.md").read_text(encoding="utf-8")
     (block,) = [b for b in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "image:" in b]
-    (job,) = _yaml(block).values()
+    (job,) = read_yaml(block).values()
     gates, extra, code, _ = CASES[name]
     (tmp_path / "privacy.toml").write_text(SCENARIO + gates)
-    script = "set -eo pipefail\n" + "\n".join(job["script"])
     env = runner | extra | {"CI": "true", "GITLAB_CI": "true"}
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True,
-                          text=True, timeout=300, check=False)  # fmt: skip
+    done = run_step("\n".join(job["script"]), env, tmp_path)
     assert done.returncode == code, done.stderr
     assert (job["allow_failure"]["exit_codes"] == code) == (name == "inconclusive")
     for path in [*job["artifacts"]["paths"], job["artifacts"]["reports"]["junit"]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from audited import SCENARIO, Planted, gate
+from audited import SCENARIO, Planted, gate, scenario
+from audited import go as run
 from sampled import sampled
 from scipy import stats
 
@@ -77,12 +78,8 @@ SEEDS = {"one seed decides nothing": 1, "two seeds without spread": 2}
 
 
 def go(planted: Planted, folder: Path, text: str, *args: object) -> int:
-    path = folder / "case.toml"
-    path.write_text(SCENARIO + text, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "default_backend", planted.backend)
-        given = ["audit", path, "--out", folder / "out", "-q", *args]
-        return main.main([str(a) for a in given])
+    case = scenario(folder, "case", text)
+    return run(planted, "audit", case, "--out", folder / "out", "-q", *args)
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -116,11 +113,8 @@ def test_an_audit_is_complete_where_all_attacks_of_a_control_are_refused(
         "known_rows = 0\naux_rows = 20\n[audit]\nseeds = 5\nreferences = []\n"
         + gate(metric="utility", min=0.6), encoding="utf-8",
     )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "default_backend", planted.backend)
-        plain = ["audit", str(path), "--out", str(out), "-q"]
-        for _ in range(2):  # and again of what is stored
-            assert main.main(plain) == 0
+    for _ in range(2):  # and again of what is stored
+        assert run(planted, "audit", path, "--out", out, "-q") == 0
     assert "UNFINISHED" not in capsys.readouterr().out
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     n = len(set(planted.trained))
@@ -270,9 +264,7 @@ def test_a_gate_that_nothing_can_answer_or_fail_is_an_error_before_training(
     assert words in err
     assert f"case.toml:{len(SCENARIO.splitlines()) + 1}" in err or "gate.0" in err
     assert planted.trained == []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "default_backend", planted.backend)
-        assert main.main(["check", str(tmp_path / "case.toml")]) == 2
+    assert run(planted, "check", tmp_path / "case.toml") == 2
 
 
 @pytest.mark.parametrize(

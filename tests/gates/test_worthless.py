@@ -5,33 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gate_rows import one, rows, task
 from printed import next_steps
 
 from vflsec.audit.gate import Gate, Verdict
-from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
-from vflsec.audit.validated import Place, Validation
 from vflsec.engine.run import run_audit
 from vflsec.report.tree import StepKind
 
+RISING = (0.0, 0.001, 0.002)
 
-def verdict(utility: tuple[float, ...], gate: Gate, chance: float = 0.5) -> Verdict:
+
+def verdict(utility: tuple[float, ...], gate: Gate) -> Verdict:
     """Of an attack that is alive and 0.01 above its control, in a system of that utility."""
-    rows: list[dict[str, Any]] = []
-    for s, u in enumerate(utility):
-        common = {
-            "cell": str(s), "dataset": "toy", "algorithm": "splitnn", "seed": s, "split": "test",
-            "metric": "auc", "n": 500,
-        }  # fmt: skip
-        rows += [
-            common | {"value": u, "chance": chance},
-            common
-            | {"attack": "norm", "adversary": "bank", "target": "label", "chance": 0.5,
-               "value": 0.51 + 0.001 * s, "controls": {"majority": {"value": 0.5, "cv": None}}},
-        ]  # fmt: skip
-    place = Place("toy", "splitnn", "bank", "norm", None)
-    (found,) = judge(summarise(read_records(rows)), [gate], {place: Validation(True, "shown")})
-    return found
+    return one([*task(0.0, utility), *rows(0.01, RISING, attack="norm")], gate)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +81,9 @@ def test_seeds_are_a_cure_for_unfound_leaks_alone(
 @pytest.mark.parametrize(("limit", "found"), [(3.0, "PASS"), (1.0, "FAIL")])
 def test_a_measured_epsilon_within_a_limit_is_no_bound(limit: float, found: str) -> None:
     """gradperturb at epsilon 40 passed a maximum of 3: canaries measure 2.4 of it at most."""
-    rows = [
-        {"cell": str(s), "dataset": "toy", "algorithm": "splitnn", "defense": "gradperturb",
-         "strength": 0.1, "seed": s, "metric": "epsilon_lower", "target": "claim",
-         "value": 2.4 + 0.01 * s, "n": 100}
-        for s in range(3)
-    ]  # fmt: skip
-    (v,) = judge(summarise(read_records(rows)), [Gate("epsilon_lower", max=limit)], {})
+    seen = task(2.4, (0.0, 0.01, 0.02), metric="epsilon_lower", target="claim", chance=None,
+                defense="gradperturb", strength=0.1)  # fmt: skip
+    v = one(seen, Gate("epsilon_lower", max=limit), {})
     assert v.verdict == found
     assert v.gate.label == f"epsilon_lower <= {limit:g}"
     assert v.reason.startswith("The epsilon_lower is 2.410 over 3 seeds")
@@ -110,19 +92,8 @@ def test_a_measured_epsilon_within_a_limit_is_no_bound(limit: float, found: str)
 
 def test_an_attack_beside_a_measured_epsilon_and_no_main_task_is_judged() -> None:
     """As of a recorded trace, which has no utility."""
-    common = {"dataset": "toy", "algorithm": "splitnn", "n": 500}
-    rows = []
-    for s in range(3):
-        rows += [
-            common | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "target": "claim",
-                      "value": 0.4, "chance": 0.1},
-            common | {"cell": str(s), "seed": s, "metric": "auc", "split": "test",
-                      "attack": "norm", "adversary": "bank", "target": "label", "chance": 0.5,
-                      "value": 0.51 + 0.001 * s,
-                      "controls": {"majority": {"value": 0.5, "cv": None}}},
-        ]  # fmt: skip
-    place = Place("toy", "splitnn", "bank", "norm", None)
-    (v,) = judge(summarise(read_records(rows)), [Gate(max=0.1)], {place: Validation(True, "shown")})
+    seen = task(0.4, (0.0,) * 3, metric="epsilon_lower", target="claim", chance=0.1)
+    v = one([*seen, *rows(0.01, RISING, attack="norm")], Gate(max=0.1))
     assert (v.verdict, v.warning) == ("PASS", ""), v.reason
 
 
@@ -135,17 +106,11 @@ def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
     of: str, limit: float, said: str
 ) -> None:
     """Of 2 % every one is named (AUC 0.9), and accuracy rises from 0.98 to 0.99."""
-    base = {"dataset": "toy", "algorithm": "splitnn", "n": 500, "split": "test", "attack": "norm",
-            "adversary": "bank", "target": "label", "primary": "auc"}  # fmt: skip
-    rows = [
-        base | {"cell": str(s), "seed": s, "metric": metric, "value": value + 0.001 * s,
-                "chance": chance, "controls": {"majority": {"value": chance, "cv": None}}}
-        for s in range(3)
-        for metric, value, chance in (("accuracy", 0.989, 0.98), ("auc", 0.9, 0.5))
-    ]  # fmt: skip
-    place = Place("toy", "splitnn", "bank", "norm", None)
-    gate = Gate(max=limit, of=of)
-    (v,) = judge(summarise(read_records(rows)), [gate], {place: Validation(True, "shown")})
+    most = {"majority": {"value": 0.98, "cv": None}}
+    seen = rows(0.4, RISING, attack="norm", primary="auc") + rows(
+        0.489, RISING, attack="norm", primary="auc", metric="accuracy", chance=0.98, controls=most
+    )
+    v = one(seen, Gate(max=limit, of=of))
     found = ("INCONCLUSIVE", "no_room", "auc") if said else ("PASS", "within", "")
     assert (v.verdict, v.rule, v.detail) == found
     assert said in v.reason
@@ -154,17 +119,13 @@ def test_at_few_positives_accuracy_cannot_rise_by_the_limit(
 
 def test_where_a_control_ranks_the_labels_no_metric_has_room() -> None:
     """Own columns tell the label (AUC 0.98, accuracy 0.93): only counted people would decide."""
-    base = {"dataset": "toy", "algorithm": "splitnn", "n": 500, "split": "test", "attack": "norm",
-            "adversary": "bank", "target": "label", "primary": "auc"}  # fmt: skip
-    rows = [
-        base | {"cell": str(s), "seed": s, "metric": metric, "value": value + 0.001 * s,
-                "chance": 0.5, "controls": {"logistic": {"value": value, "cv": 0.9}}}
-        for s in range(3)
+    seen = [
+        r
         for metric, value in (("accuracy", 0.93), ("auc", 0.98))
+        for r in rows(value - 0.5, RISING, attack="norm", primary="auc", metric=metric,
+                      controls={"logistic": {"value": value, "cv": 0.9}})
     ]  # fmt: skip
-    place = Place("toy", "splitnn", "bank", "norm", None)
-    gate = Gate(max=0.1, of="accuracy")
-    (v,) = judge(summarise(read_records(rows)), [gate], {place: Validation(True, "shown")})
+    v = one(seen, Gate(max=0.1, of="accuracy"))
     assert (v.verdict, v.rule, v.detail) == ("INCONCLUSIVE", "no_room", "exposed")
     assert "at most 0.070 of accuracy to gain" in v.reason
 
@@ -172,13 +133,7 @@ def test_where_a_control_ranks_the_labels_no_metric_has_room() -> None:
 @pytest.mark.parametrize(("utility", "warns"), [(0.5, True), (0.8, False)])
 def test_where_nothing_was_learned_a_defense_costs_nothing(utility: float, warns: bool) -> None:
     """The undefended training stands at guessing, and every defense passed as free."""
-    rows = [
-        {"cell": f"{s}{strength}", "dataset": "toy", "algorithm": "splitnn", "seed": s,
-         "split": "test", "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso",
-         "strength": strength, "value": utility + 0.01 * (s - 1)}
-        for s in range(3)
-        for strength in (0.0, 5.0)
-    ]  # fmt: skip
-    summary = summarise(read_records(rows))
-    (v,) = judge(summary, [Gate("utility_drop", max=0.1, strength=5.0)], {})
+    noise = (-0.01, 0.0, 0.01)
+    seen = [r for x in (0.0, 5.0) for r in task(utility, noise, defense="iso", strength=x)]
+    v = one(seen, Gate("utility_drop", max=0.1, strength=5.0), {})
     assert (v.verdict, v.warnings) == ("PASS", ("nothing_to_lose",) * warns)

@@ -10,24 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited import Planted, audited, gate
 from printed import html, statement
-
-from vflsec.report.exports import load_summary
 
 pytestmark = pytest.mark.figures
 
-LEAKY = {"norm": 0.3, "model_completion": 0.2}
-SEALED = {"norm": 0.0, "model_completion": 0.02}
 PDFTOTEXT = shutil.which("pdftotext")
-
-
-@pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    planted = Planted(LEAKY, SEALED)
-    gates = gate(max=0.1) + gate(metric="utility_drop", max=0.1)
-    folder = audited(tmp_path_factory.mktemp("browser"), planted, gates).folder
-    return load_summary(folder)  # type: ignore[no-any-return]
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -8,34 +8,26 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from audited import Planted, audited
+from audited import LEAKY, Planted, audited
 from printed import html, markdown_summary
 
 from vflsec.audit.leakage import make_records
+from vflsec.audit.result import Audit
 from vflsec.report import figures
-from vflsec.report.exports import load_summary
 from vflsec.report.figure_axes import make_axes
 from vflsec.specs import CellResult, CellSpec, LedgerRow, Measure
 
-LEAKY = {"norm": 0.3, "model_completion": 0.2}
-
 
 @pytest.fixture(scope="module")
-def audit(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return audited(tmp_path_factory.mktemp("cost"), Planted(LEAKY))
 
 
 @pytest.fixture(scope="module")
-def one(audit: Any) -> dict[str, Any]:
-    found: dict[str, Any] = load_summary(audit.folder)
-    return found
-
-
-@pytest.fixture(scope="module")
-def two(one: dict[str, Any]) -> dict[str, Any]:
+def two(summary: dict[str, Any]) -> dict[str, Any]:
     """The same audit with a second algorithm that sends a hundredth and leaks half."""
-    other = copy.deepcopy(one)
-    for p in [p for p in copy.deepcopy(one["points"]) if p["algorithm"] == "splitnn"]:
+    other = copy.deepcopy(summary)
+    for p in [p for p in copy.deepcopy(summary["points"]) if p["algorithm"] == "splitnn"]:
         gains = [k for k in p if k.startswith("advantage") and k != "advantage_seeds"]
         half = {k: p[k] / 2 for k in gains if p[k] is not None}
         other["points"].append(p | {"algorithm": "oneshot", "bytes": p["bytes"] / 100} | half)
@@ -98,18 +90,18 @@ def test_the_report_shows_it_where_trainings_differ_in_cost(two: dict[str, Any])
     assert 'title="0.8' in page  # the interval of a utility
 
 
-def test_neither_equal_costs_nor_an_older_summary_are_drawn(one: dict[str, Any]) -> None:
-    assert "Cost, utility and leakage" not in html(one)
-    old = copy.deepcopy(one)
-    for p in old["points"]:
-        del p["bytes"], p["messages"]
-    assert "Cost, utility and leakage" not in html(old)
+def test_neither_equal_nor_unknown_costs_are_drawn(summary: dict[str, Any]) -> None:
+    assert "Cost, utility and leakage" not in html(summary)
+    unknown = copy.deepcopy(summary)
+    for p in unknown["points"]:
+        p["bytes"] = p["messages"] = None
+    assert "Cost, utility and leakage" not in html(unknown)
 
 
-def test_markdown_names_the_training(one: dict[str, Any], two: dict[str, Any]) -> None:
+def test_markdown_names_the_training(summary: dict[str, Any], two: dict[str, Any]) -> None:
     start = "**Every attack and its baseline"
     heads = "| Defense | Attack | By | Advantage | Attack (auc) | Baseline | Rows |"
-    _, _, table = markdown_summary(one).partition(start)
+    _, _, table = markdown_summary(summary).partition(start)
     assert table.splitlines()[2] == heads
     _, _, table = markdown_summary(two).partition(start)
     table = table.partition("\n\n**")[0]

@@ -6,16 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import coverage, html, junit_xml, workflow_commands
-
-from vflsec.report.exports import load_summary
-
-
-@pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    found = audited(tmp_path_factory.mktemp("read"), Planted(LEAKY, SEALED), gate(max=0.1)).folder
-    return load_summary(found)  # type: ignore[no-any-return]
 
 
 def test_who_reads_a_message_counts_where_it_arrives(summary: dict[str, Any]) -> None:

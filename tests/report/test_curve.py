@@ -18,6 +18,7 @@ from rich.console import Console
 
 from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.point import Estimate, Point
+from vflsec.audit.result import Audit
 from vflsec.audit.tradeoff_curves import find_improvements
 from vflsec.report.curve import FEW, build_curve, find_gains
 from vflsec.report.tree import Paragraph, Tone
@@ -25,9 +26,9 @@ from vflsec.runtime.typed_values import write_plain
 
 
 @pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     planted = Planted(LEAKY, SEALED)
-    return audited(tmp_path_factory.mktemp("curve"), planted, gate(max=0.1, strength=5)).summary
+    return audited(tmp_path_factory.mktemp("curve"), planted, gate(max=0.1, strength=5))
 
 
 def printed(summary: dict[str, Any], width: int = 100, **how: Any) -> str:

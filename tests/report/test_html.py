@@ -10,26 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audited import Planted, audited, gate
+from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import assumed, beyond, families, headline, html, threats
 
 from vflsec.plugins import registry
 from vflsec.report import figures
-from vflsec.report.exports import load_summary
 from vflsec.report.taxonomies import FAMILIES
 from vflsec.report.threat_model import WORDS
 
-LEAKY = {"norm": 0.3, "model_completion": 0.2}
-SEALED = {"norm": 0.0, "model_completion": 0.02}
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-
-
-@pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    planted = Planted(LEAKY, SEALED)
-    gates = gate(max=0.1) + gate(metric="utility_drop", max=0.1)
-    folder = audited(tmp_path_factory.mktemp("html"), planted, gates).folder
-    return load_summary(folder)
 
 
 @pytest.fixture(scope="module")
@@ -311,8 +300,7 @@ def test_figures_take_results_means_and_summaries(summary: dict[str, Any], tmp_p
     from vflsec.audit.leakage import summarise
     from vflsec.audit.result_row import read_rows
 
-    planted = Planted(LEAKY, SEALED)
-    results = audited(tmp_path, planted).results
+    results = audited(tmp_path, Planted(LEAKY, SEALED)).results
     means = summarise(read_rows(results))
     wanted = [0.3, 0.0]
     for data in (results, means, summary):

@@ -7,17 +7,11 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import pytest
 from audited import LEAKY, SEALED, Planted, audited
 from printed import html, markdown_summary
 
 from vflsec.audit.point import Point
 from vflsec.report import figures
-
-
-@pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return audited(tmp_path_factory.mktemp("many"), Planted(LEAKY, SEALED)).summary
 
 
 def of_many(summary: dict[str, Any], count: int, **changes: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
-from audited import Planted, audited, gate
+from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import (
     junit_xml,
     markdown_summary,
@@ -26,6 +26,7 @@ from printed import (
 )
 from rich.console import Console
 
+from vflsec.audit.result import Audit
 from vflsec.engine.evaluate_store import judge
 from vflsec.report.console import WIDTH, print_blocks
 from vflsec.report.curve import CAP_MEANS, DCS_MEANS
@@ -44,16 +45,8 @@ HOSTILE = "\x1b[31m<script>alert(1)</script>|`@team` \u202e$x$ &amp; \x00\ud800[
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    planted = Planted(
-        {"norm": 0.3, "model_completion": 0.2}, {"norm": 0.0, "model_completion": 0.02}
-    )
-    return audited(tmp_path_factory.mktemp("outputs"), planted, GATES).folder
-
-
-@pytest.fixture(scope="module")
-def summary(folder: Path) -> dict[str, Any]:
-    return load_summary(folder)
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    return audited(tmp_path_factory.mktemp("outputs"), Planted(LEAKY, SEALED), GATES)
 
 
 @pytest.fixture(scope="module")

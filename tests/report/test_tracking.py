@@ -10,23 +10,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from audited import Planted, audited, gate
 from printed import metrics, tags
 
 from vflsec.cli import main
-from vflsec.report.exports import load_summary
 from vflsec.report.tracking import log_audit
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    planted = Planted({"norm": 0.3, "model_completion": 0.2})
-    return audited(tmp_path_factory.mktemp("tracked"), planted, gate(max=0.1)).folder
-
-
-@pytest.fixture
-def summary(folder: Path) -> dict[str, Any]:
-    return load_summary(folder)  # type: ignore[no-any-return]
 
 
 class Fake(ModuleType):
