@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gate_rows import rows
 from scipy import stats
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
-from vflsec.audit.result_row import ResultRow, read_advantages
 from vflsec.audit.validated import Validation
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
@@ -40,22 +40,6 @@ def test_one_more_control_never_accuses() -> None:
         assert every.least.mean <= some.least.mean
 
 
-def test_a_control_that_is_missing_on_a_seed_counts_with_the_seeds_it_has() -> None:
-    def row(seed: int, **values: float) -> ResultRow:
-        found = {k: {"value": v, "cv": None} for k, v in values.items()}
-        return ResultRow(
-            "toy", "", "none", 0.0, metric="auc", seed=seed, value=0.9, controls=found
-        )  # fmt: skip
-
-    rows = [row(0, a=0.6, b=0.7), row(1, a=0.61, b=0.72), row(2, a=0.6)]
-    found = Leakage.between(*read_advantages(rows), named="a")
-    assert found is not None
-    assert [(x.name, x.n) for x in found.against] == [("b", 2), ("a", 3)]
-    once = Leakage.between(*read_advantages([row(0, a=0.6, b=0.7), row(1, a=0.6)]), named="a")
-    assert once is not None
-    assert [x.name for x in once.against] == ["a"]  # one seed of b bounds nothing
-
-
 def test_it_is_read_back_from_a_point() -> None:
     kept = leak(("a", A), ("b", B))
     assert Leakage.of({"controls": kept.as_dict(), "named": "a"}) == kept
@@ -74,11 +58,8 @@ def audits(count: int, true: float, rng: np.random.Generator) -> list[dict[str, 
                     (g, 0.6 - g + rng.normal(0, 0.08)) for g in GAPS
                 )
             }  # fmt: skip
-            out.append({
-                "cell": f"{a}-{seed}", "dataset": f"d{a}", "algorithm": "splitnn", "seed": seed,
-                "split": "test", "adversary": "bank", "attack": "direction", "target": "label",
-                "metric": "auc", "value": value, "n": 500, "chance": 0.5, "controls": controls,
-            })  # fmt: skip
+            more = {"cell": f"{a}-{seed}", "seed": seed, "value": value, "controls": controls}
+            out += rows(0.0, (0.0,), dataset=f"d{a}", **more)
     return out
 
 

@@ -79,15 +79,11 @@ def test_t_interval_sides_and_one_seed() -> None:
     assert iv.t_interval(v, side="upper").high < high
     assert iv.t_interval([0.3]) == (None, None)
     assert iv.t_interval([]) == (None, None)
-    with pytest.raises(ConfigError, match="finite"):
-        iv.t_interval([0.1, float("nan")])
 
 
 def test_holm_by_hand() -> None:
     assert iv.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert iv.holm([0.9, 0.6]) == pytest.approx([1, 1])
-    with pytest.raises(ConfigError):
-        iv.holm([1.2])
 
 
 def test_conditional_holm_by_hand() -> None:

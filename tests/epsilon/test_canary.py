@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,11 +13,13 @@ import torch
 from broken_claims import epsilon_from_rates
 from torch import Tensor
 
+from vflsec.audit.leakage import read_records
 from vflsec.core.policy import Guarantee, Own, Policy
 from vflsec.core.privacy_usage import RunFacts
 from vflsec.defenses.label_dp import keep_probability
 from vflsec.defenses.rr_prior import matrix, top
 from vflsec.epsilon import canary_bounds, one_run_bound
+from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 
@@ -254,23 +257,28 @@ def test_trainings_side_by_side_are_one_audit() -> None:
     assert low > max(o.epsilon for o in of)
 
 
+def judged(
+    values: Sequence[float], notes: Sequence[Mapping[str, Any]], confidence: float = 0.95
+) -> str:
+    """The verdict on a claim of 1, of a bound and its notes for each seed."""
+    point: dict[str, Any] = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
+    rows = [
+        point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": value,
+                 "notes": {"defense": "x", **more}}
+        for s, (value, more) in enumerate(zip(values, notes, strict=True))
+    ]  # fmt: skip
+    claim = Claimed(**point, epsilon=1.0, by="x")
+    (found,) = judge_claims(read_records(rows), [claim], confidence)
+    return found.verdict
+
+
 def verdicts(epsilon: float, seeds: int, joint: bool, audits: int = 60) -> list[str]:
     """Of audits of a claim of 1, each of so many seeds of 120 canaries."""
-    from vflsec.audit.leakage import read_records
-    from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
-
-    rng, point = np.random.default_rng(seeds), {"dataset": "d", "algorithm": "a", "defense": "x"}
-    out = []
+    rng, out = np.random.default_rng(seeds), []
     for _ in range(audits):
         found = [guessed(epsilon, 120, rng) for _ in range(seeds)]
-        rows = [
-            point | {"cell": str(s), "strength": 1.0, "seed": s, "metric": "epsilon_lower",
-                     "value": m.epsilon, "notes": {"defense": "x"} | (
-                         {"looks": m.looks, "confidence": 0.99} if joint else {})}
-            for s, m in enumerate(found)
-        ]  # fmt: skip
-        claim = Claimed(**point, strength=1.0, epsilon=1.0, by="x")
-        out += [v.verdict for v in judge_claims(read_records(rows), [claim])]
+        notes = [{"looks": m.looks, "confidence": 0.99} if joint else {} for m in found]
+        out.append(judged([m.epsilon for m in found], notes))
     return out
 
 
@@ -287,23 +295,7 @@ def test_seeds_together_find_what_each_alone_is_too_small_for(seeds: int) -> Non
 
 def test_bounds_are_judged_at_their_own_confidence() -> None:
     """Canaries bound at 99 %; they were judged as if at the audit's 95 %, or at its 99.9 %."""
-    from vflsec.audit.leakage import read_records
-    from vflsec.audit.result_row import ResultRow
-    from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
-
-    point: dict[str, Any] = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
-    values = [1.5, 0.5, 0.5]
-
-    def rows(**notes: float) -> list[ResultRow]:
-        return read_records(
-            point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": v,
-                     "notes": {"defense": "x", **notes}}
-            for s, v in enumerate(values)
-        )  # fmt: skip
-
-    claim = Claimed(**point, epsilon=1.0, by="x")
-    (before,) = judge_claims(rows(), [claim])
-    (now,) = judge_claims(rows(confidence=0.99), [claim])
-    assert (before.verdict, now.verdict) == ("INCONCLUSIVE", "FAIL")  # 0.14 and 0.03
-    (strict,) = judge_claims(rows(confidence=0.99), [claim], 0.999)
-    assert strict.verdict == "INCONCLUSIVE"
+    values, at_99 = [1.5, 0.5, 0.5], [{"confidence": 0.99}] * 3
+    assert judged(values, [{}] * 3) == "INCONCLUSIVE"  # 0.14
+    assert judged(values, at_99) == "FAIL"  # 0.03
+    assert judged(values, at_99, 0.999) == "INCONCLUSIVE"

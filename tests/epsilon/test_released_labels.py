@@ -161,6 +161,16 @@ def remember_in_memory(self: LabelDP, y: Tensor, own: Own) -> Tensor:
     return answers
 
 
+def train(defense: str, rows: int, seeds: int) -> list[Released]:
+    """What was released of the labels of trainings under a claim of 2."""
+    tasks = {s: small_task(s, n=rows) for s in range(seeds)}
+    made = (DefenseSpec(defense, {}, "", 0.5),)
+    cells = [CellSpec({"name": "w"}, "splitnn", SHAPE, made, s) for s in tasks]
+    results = run_cohort(cells, [], tasks, device="cpu")
+    notes = [m.notes["released"] for r in results for m in r.measures if "released" in m.notes]
+    return [Released.read(of) for of in notes]
+
+
 @pytest.mark.parametrize(
     ("hook", "found"),
     [
@@ -173,12 +183,7 @@ def test_the_hook_of_a_training_is_called_again(
     monkeypatch: pytest.MonkeyPatch, hook: Hook, found: str
 ) -> None:
     monkeypatch.setattr(LabelDP, "labels", hook)
-    tasks = {s: small_task(s, n=120) for s in range(2)}
-    made = (DefenseSpec("label_dp", {}, "", 0.5),)
-    cells = [CellSpec({"name": "w"}, "splitnn", SHAPE, made, s) for s in tasks]
-    results = run_cohort(cells, [], tasks, device="cpu")
-    notes = [m.notes["released"] for r in results for m in r.measures if "released" in m.notes]
-    told = [Released.read(of) for of in notes]
+    told = train("label_dp", rows=120, seeds=2)
     assert len(told) == 2
     p = weigh_released(told, 2.0).p
     assert (p < 1e-9) == (found == "broken")
@@ -201,14 +206,6 @@ def test_a_later_stage_is_not_hidden_by_calls_of_the_first(monkeypatch: pytest.M
         rows = own.memory["parts"][stage]
         return y.scatter(1, rows, own.memory["truth"].gather(1, rows))
 
-    def weigh() -> float:
-        tasks = {s: small_task(s, n=300) for s in range(5)}
-        made = (DefenseSpec("lp_mst", {}, "", 0.5),)
-        cells = [CellSpec({"name": "w"}, "splitnn", SHAPE, made, s) for s in tasks]
-        results = run_cohort(cells, [], tasks, device="cpu")
-        notes = [m.notes["released"] for r in results for m in r.measures if "released" in m.notes]
-        return weigh_released([Released.read(of) for of in notes], 2.0).p
-
-    assert weigh() > 0.01
+    assert weigh_released(train("lp_mst", rows=300, seeds=5), 2.0).p > 0.01
     monkeypatch.setattr(LPMST, "relabel", relabel)
-    assert weigh() < 0.002
+    assert weigh_released(train("lp_mst", rows=300, seeds=5), 2.0).p < 0.002

@@ -15,6 +15,7 @@ from vflsec.audit.judge import judge
 from vflsec.audit.point import Estimate, Point, Training
 from vflsec.audit.record import AttackFacts, Command
 from vflsec.audit.validated import Validation
+from vflsec.engine.audit_record import list_families
 from vflsec.report.summary import Cells, Summary
 
 SEEDS = 5
@@ -78,7 +79,7 @@ def make_summary(
         name="case", points=tuple(points), gates=tuple(verdicts),
         findings=tuple(build_findings(points, verdicts)), attacks=attacks,
         parties={p.dataset: facts for p in points}, versions={"vflsec": "0.1.0"},
-        scenario_file="case.toml", scenario="# case", device="cpu",
+        scenario_file="case.toml", scenario="# case", device="cpu", families=list_families(()),
         command=Command("case.toml", "out"), cells=Cells(10, 10),
         alive={p.attack: shown[p.place] for p in points if p.attack},
     )  # fmt: skip

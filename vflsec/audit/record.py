@@ -162,7 +162,7 @@ class Recorded:
     scenario_file: str = ""
     attacker: Attacker = Attacker()
     attacks: Mapping[str, AttackFacts] = field(default_factory=dict)
-    families: Mapping[str, Sequence[str]] | None = None
+    families: Mapping[str, Sequence[str]] = field(default_factory=dict)
     runnable: Sequence[str] | None = None
     defenses: Mapping[str, Described] = field(default_factory=dict)
     acting: Mapping[str, Acting] = field(default_factory=dict)
@@ -250,7 +250,7 @@ _NEEDED: dict[str, type] = {
 
 
 def read_record(found: Any) -> AuditRecord:
-    """The record in a plain value; what earlier versions did not write is left at its default.
+    """The record in a plain value; what it may lack has its default.
 
     Raises:
         ValueError: it is no record; the message says what it lacks.

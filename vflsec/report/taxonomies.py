@@ -17,7 +17,6 @@ from typing import TypeVar
 
 from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import as_needs
-from vflsec.plugins import registry
 from vflsec.runtime.typed_values import read_as
 
 Entry = TypeVar("Entry")
@@ -179,20 +178,9 @@ def name_family(key: str) -> str:
     return _FAMILY_NAMES.get(key, OTHERS)
 
 
-def group_members(listed: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
-    """Registered attacks by family; those of no known family are :data:`OTHERS`.
-
-    Args:
-        listed: the families of an audit, as its summary has them; None, as in one of an earlier
-            version, for what is registered here.
-    """
-    pairs: list[tuple[str, str]]
-    if listed is None:
-        pairs = [(name_family(e.family), e.name) for e in registry.attacks.entries().values()]
-    else:
-        pairs = [(family, name) for family, names in listed.items() for name in names]
-    known = {f.name for f in FAMILIES}
+def group_members(listed: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """The attacks of every family, as a summary lists them; of no known family: :data:`OTHERS`."""
     found: dict[str, list[str]] = {f.name: [] for f in FAMILIES}
-    for family, name in pairs:
-        found.setdefault(family if family in known else OTHERS, []).append(name)
+    for family, names in listed.items():
+        found.setdefault(family if family in found else OTHERS, []).extend(names)
     return {family: sorted(names) for family, names in found.items()}
