@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -186,104 +186,91 @@ def list_unanswerable(gate: Gate, rows: Sequence[Planned]) -> list[Unanswerable]
         rows: what is, or will be, measured; phase and split are "" where any is possible.
     """
     there = [r for r in rows if r.attack] if _is_about_attacks(gate) else list(rows)
-    return next(filter(None, (find(gate, there) for find in _CHECKS)), [])
+    return next(filter(None, (list(find(gate, there)) for find in _CHECKS)), [])
 
 
 def _is_about_attacks(gate: Gate) -> bool:
     return gate.metric not in (*TASK, EPSILON)
 
 
-def _find_no_attack(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
-    if there or not _is_about_attacks(gate):
-        return []
-    rule = "needs an attack. Take utility, or add an [[attack]]."
-    return [Unanswerable(Problem.NO_ATTACK, "metric", gate.metric, rule)]
+def _find_no_attack(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
+    if not there and _is_about_attacks(gate):
+        rule = "needs an attack. Take utility, or add an [[attack]]."
+        yield Unanswerable(Problem.NO_ATTACK, "metric", gate.metric, rule)
 
 
-def _find_unknown_names(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
-    found = []
+def _find_unknown_names(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
     for key in (*_OF_TRAININGS, *_OF_ATTACKS):
         named = [r for r in there if r.attack] if key in _OF_ATTACKS else there
         wanted, asked = getattr(gate, key), _only(gate, key)
         if wanted != "*" and not any(is_selected(r, asked) for r in named):
             rule = check.must_be_of(_names(key, named), wanted)
-            found.append(Unanswerable(Problem.UNKNOWN_NAME, key, wanted, rule))
-    return found
+            yield Unanswerable(Problem.UNKNOWN_NAME, key, wanted, rule)
 
 
-def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
-    if gate.strength is None:
-        return []
+def _find_unknown_strength(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
     asked = _only(gate, "defense")
     grid = sorted({r.strength for r in there if r.strength is not None and is_selected(r, asked)})
-    if gate.strength in grid:
-        return []
-    rule = check.must_be_of(map(show_exact, grid), gate.strength)
-    return [Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)]
+    if gate.strength is not None and gate.strength not in grid:
+        rule = check.must_be_of(map(show_exact, grid), gate.strength)
+        yield Unanswerable(Problem.UNKNOWN_STRENGTH, "strength", gate.strength, rule)
 
 
-def _find_no_such_point(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
-    if _asked_about(gate, there):
-        return []
-    keys = [k for k in (*_OF_TRAININGS, *_OF_ATTACKS) if getattr(gate, k) != "*"]
-    keys += ["strength"] if gate.strength is not None else []
-    said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
-    rule = f"asks for {said}, which no point has together."
-    return [Unanswerable(Problem.NO_SUCH_POINT, "", None, rule)]
+def _find_no_such_point(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
+    if not _asked_about(gate, there):
+        keys = [k for k in (*_OF_TRAININGS, *_OF_ATTACKS) if getattr(gate, k) != "*"]
+        keys += ["strength"] if gate.strength is not None else []
+        said = ", ".join(f"{k} = {getattr(gate, k)!r}" for k in keys)
+        rule = f"asks for {said}, which no point has together."
+        yield Unanswerable(Problem.NO_SUCH_POINT, "", None, rule)
 
 
-def _find_no_claim(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+def _find_no_claim(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
     """An epsilon that is not tested."""
-    if gate.metric != EPSILON or any(r.claims for r in _asked_about(gate, there)):
-        return []
-    rule = "needs a defense that claims an epsilon, and [audit] canaries = true."
-    return [Unanswerable(Problem.NO_CLAIM, "metric", gate.metric, rule)]
+    if gate.metric == EPSILON and not any(r.claims for r in _asked_about(gate, there)):
+        rule = "needs a defense that claims an epsilon, and [audit] canaries = true."
+        yield Unanswerable(Problem.NO_CLAIM, "metric", gate.metric, rule)
 
 
-def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
     """A loss of utility without an undefended run or a defended one."""
     if gate.metric != "utility_drop":
-        return []
+        return
     asked = _asked_about(gate, there)
     defended = {(r.dataset, r.algorithm) for r in asked if not r.is_undefended}
     if asked and not defended:
         rule = "needs a defense. Add one, or gate the utility."
-        return [Unanswerable(Problem.NO_DEFENSE, "metric", gate.metric, rule)]
-    if not defended & {(r.dataset, r.algorithm) for r in there if r.is_undefended}:
+        yield Unanswerable(Problem.NO_DEFENSE, "metric", gate.metric, rule)
+    elif not defended & {(r.dataset, r.algorithm) for r in there if r.is_undefended}:
         rule = "needs an undefended run. Add strength 0 to the grid."
-        return [Unanswerable(Problem.NO_UNDEFENDED_RUN, "metric", gate.metric, rule)]
-    return []
+        yield Unanswerable(Problem.NO_UNDEFENDED_RUN, "metric", gate.metric, rule)
 
 
-def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+def _find_unmeasured(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
     """A metric that does not fit what is guessed, such as R^2 of classes."""
     asked, rows = gate.of or gate.metric, _asked_about(gate, there)
     if not _is_about_attacks(gate) or asked not in METRICS or METRICS[asked].measure is None:
-        return []
-    if any(r.metrics is None for r in rows):
-        return []
+        return
     names = dict.fromkeys(name for r in rows for name in r.metrics or ())
-    if asked in names or not names:
-        return []
-    rule = check.must_be_of(names, asked)
-    return [Unanswerable(Problem.METRIC_NOT_MEASURED, "of" if gate.of else "metric", asked, rule)]
+    if names and asked not in names and all(r.metrics is not None for r in rows):
+        key, rule = "of" if gate.of else "metric", check.must_be_of(names, asked)
+        yield Unanswerable(Problem.METRIC_NOT_MEASURED, key, asked, rule)
 
 
-def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> list[Unanswerable]:
+def _find_out_of_reach(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable]:
     """A limit that no primary metric's advantage can exceed, which a gate alone cannot know."""
     if not gate.limits_leaks or gate.of:
-        return []
+        return
     primaries = [r.primary for r in _asked_about(gate, there)]
     ends = {primary: find_reach("advantage", primary)[1] for primary in primaries}
     most = max(ends.values())
-    if gate.threshold < most:
-        return []
-    rule = (f"must be below {most:g}, the most that {' or '.join(ends)} can reach, got "
-            f"{show_exact(gate.threshold)}.")  # fmt: skip
-    return [Unanswerable(Problem.LIMIT_OUT_OF_REACH, "max", gate.threshold, rule)]
+    if gate.threshold >= most:
+        rule = (f"must be below {most:g}, the most that {' or '.join(ends)} can reach, got "
+                f"{show_exact(gate.threshold)}.")  # fmt: skip
+        yield Unanswerable(Problem.LIMIT_OUT_OF_REACH, "max", gate.threshold, rule)
 
 
-_CHECKS: tuple[Callable[[Gate, Sequence[Planned]], list[Unanswerable]], ...] = (
+_CHECKS: tuple[Callable[[Gate, Sequence[Planned]], Iterator[Unanswerable]], ...] = (
     _find_no_attack, _find_unknown_names, _find_unknown_strength, _find_no_such_point,
     _find_no_claim, _find_no_loss, _find_unmeasured, _find_out_of_reach,
 )  # fmt: skip
