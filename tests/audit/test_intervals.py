@@ -8,18 +8,6 @@ from vflsec.audit import intervals as iv
 from vflsec.errors import ConfigError
 
 
-def test_clopper_pearson_ends_and_mirror() -> None:
-    assert iv.clopper_pearson(0, 10).low == 0
-    assert iv.clopper_pearson(10, 10).high == 1
-    a, b = iv.clopper_pearson(3, 10), iv.clopper_pearson(7, 10)
-    assert a.low == pytest.approx(1 - b.high)
-    assert iv.clopper_pearson(3, 10) == pytest.approx(
-        tuple(stats.binomtest(3, 10).proportion_ci(0.95, method="exact"))
-    )
-    with pytest.raises(ConfigError, match="k must be"):
-        iv.clopper_pearson(11, 10)
-
-
 def slow_delong(s: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Row by row, from the definition."""
     pos, neg = s[y], s[~y]

@@ -1,5 +1,6 @@
 """From cells to points: the choice of control, the paired advantage, utility, curves, CAP."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from vflsec.audit.leakage import (
     results_frame,
     summarise,
 )
-from vflsec.audit.point import Training
+from vflsec.audit.point import Point, Training
 from vflsec.audit.result_row import COLUMNS, read_rows, results_table
 from vflsec.audit.tradeoff_curves import build_curves
 from vflsec.errors import ConfigError
@@ -86,14 +87,20 @@ def test_the_control_that_leaves_least_is_shown_and_one_is_named_beforehand() ->
     assert point.advantage.high == pytest.approx(t_interval(cols, 0.95).high)
 
 
+def beside(values: Sequence[float], **controls: Sequence[float]) -> Point:
+    """An attack's values by seed beside those of controls, the best in cross-validation first."""
+    cv = {name: 0.7 - 0.1 * i for i, name in enumerate(controls)}
+    made = [
+        record(s, v, controls={k: {"value": of[s], "cv": cv[k]} for k, of in controls.items()})
+        for s, v in enumerate(values)
+    ]
+    return summarise(read_records(made))[0]
+
+
 def test_the_lower_bound_is_the_least_over_controls_not_that_of_the_least_mean() -> None:
     """A control that is weaker on average but wavers more leaves the lower bound."""
     steady, wavers = [0.65, 0.66, 0.65, 0.64, 0.65], [0.80, 0.52, 0.75, 0.51, 0.64]
-    rows = [
-        record(s, 0.8, controls={"a": {"value": a, "cv": 0.6}, "b": {"value": b, "cv": 0.5}})
-        for s, (a, b) in enumerate(zip(steady, wavers, strict=True))
-    ]
-    point = summarise(read_records(rows))[0]
+    point = beside([0.8] * 5, a=steady, b=wavers)
     assert point.control == "a"
     assert point.advantage.mean == pytest.approx(0.15)
     far = t_interval(0.8 - np.array(wavers), 0.95, "lower").low
@@ -103,11 +110,7 @@ def test_the_lower_bound_is_the_least_over_controls_not_that_of_the_least_mean()
 def test_a_control_that_fails_on_one_seed_hides_no_leak() -> None:
     """An attack without error was not significant, for a control fell to 0.3 on one seed."""
     named, failing = [0.69, 0.71, 0.70, 0.65, 0.53], [0.70, 0.70, 0.71, 0.69, 0.30]
-    rows = [
-        record(s, 1.0, controls={"a": {"value": a, "cv": 0.7}, "b": {"value": b, "cv": 0.6}})
-        for s, (a, b) in enumerate(zip(named, failing, strict=True))
-    ]
-    point = summarise(read_records(rows))[0]
+    point = beside([1.0] * 5, a=named, b=failing)
     found = {a.name: a for a in point.leakage.against}
     assert found["a"].floored is None
     assert found["b"].mean == pytest.approx(1 - np.mean(failing))
@@ -126,12 +129,8 @@ def test_chance_in_place_of_a_failing_control_accuses_no_more() -> None:
     """The control is excellent or fails, and as good as the attack on average."""
     rng, audits, wrong = np.random.default_rng(3), 400, 0
     for _ in range(audits):
-        pairs = zip(rng.normal(0.62, 0.02, 5), rng.choice([0.94, 0.3], 5), strict=True)
-        rows = [
-            record(s, a, controls={"n": {"value": 0.4, "cv": 0.6}, "c": {"value": c, "cv": 0.5}})
-            for s, (a, c) in enumerate(pairs)
-        ]
-        wrong += (summarise(read_records(rows))[0].advantage.lower or 0.0) > 0
+        mine, fails = rng.normal(0.62, 0.02, 5), rng.choice([0.94, 0.3], 5)
+        wrong += (beside(mine, n=[0.4] * 5, c=fails).advantage.lower or 0.0) > 0
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
 
 
@@ -142,11 +141,8 @@ def test_a_control_that_wavers_about_chance_is_exceeded_no_more_often(
     """Cut off at chance over three seeds, 0.11 of the bounds at 0.05 were above the truth."""
     rng, audits, wrong = np.random.default_rng(5), 400, 0
     for _ in range(audits):
-        pairs = zip(rng.normal(0.75, 0.01, seeds), rng.normal(0.55, 0.2, seeds), strict=True)
-        rows = [
-            record(s, a, controls={"c": {"value": c, "cv": 0.5}}) for s, (a, c) in enumerate(pairs)
-        ]
-        wrong += (summarise(read_records(rows))[0].advantage.lower or 0.0) > 0.2
+        mine, wavers = rng.normal(0.75, 0.01, seeds), rng.normal(0.55, 0.2, seeds)
+        wrong += (beside(mine, c=wavers).advantage.lower or 0.0) > 0.2
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.052)
 
 

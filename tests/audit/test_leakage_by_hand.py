@@ -383,11 +383,15 @@ def test_means_and_bounds_of_one_and_of_none() -> None:
     assert intervals.mean_and_sd([1.0, 2.0]) == (1.5, pytest.approx(0.5**0.5))
     assert intervals.mean_of([0.3]) == 0.3
     assert intervals.clopper_pearson(0, 0) == (0.0, 1.0)
+    assert (intervals.clopper_pearson(0, 10).low, intervals.clopper_pearson(10, 10).high) == (0, 1)
     for side, tail in (("two", 0.05), ("upper", 0.1), ("lower", 0.1)):
-        low, high = intervals.clopper_pearson(3, 10, 0.9, side)  # type: ignore[arg-type]
-        ends = (stats.beta.ppf(tail, 3, 8), stats.beta.ppf(1 - tail, 4, 7))
-        assert low == pytest.approx(0.0 if side == "upper" else ends[0])
-        assert high == pytest.approx(1.0 if side == "lower" else ends[1])
+        for k in (3, 7):
+            low, high = intervals.clopper_pearson(k, 10, 0.9, side)  # type: ignore[arg-type]
+            ends = (stats.beta.ppf(tail, k, 11 - k), stats.beta.ppf(1 - tail, k + 1, 10 - k))
+            assert low == pytest.approx(0.0 if side == "upper" else ends[0])
+            assert high == pytest.approx(1.0 if side == "lower" else ends[1])
+    with pytest.raises(ConfigError, match="k must be"):
+        intervals.clopper_pearson(11, 10)
     assert [intervals.clip_bound(x, (0.0, 1.0)) for x in (None, -1.0, 0.5, 2.0)] == [
         None,
         0,

@@ -361,6 +361,13 @@ def test_a_limit_does_not_silence_the_gates_of_an_edited_scenario(
     assert "exclude each other" in capsys.readouterr().err
 
 
+def find_place(out: Path) -> tuple[str, int]:
+    """File and line of the first result, as SARIF has them."""
+    log = json.loads((out / "results.sarif").read_text(encoding="utf-8"))
+    at = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+    return at["artifactLocation"]["uri"], at["region"]["startLine"]
+
+
 def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,9 +381,7 @@ def test_a_gate_of_an_extended_file_is_annotated_where_the_scenario_names_that_f
     said = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::error")]
     assert len(said) == 1
     assert "file=case.toml,line=2::" in said[0]  # it has no line 57
-    log = json.loads((tmp_path / "out" / "results.sarif").read_text(encoding="utf-8"))
-    at = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
-    assert (at["artifactLocation"]["uri"], at["region"]["startLine"]) == ("case.toml", 2)
+    assert find_place(tmp_path / "out") == ("case.toml", 2)
     own = '# one\nextends = "base.toml"\n\n' + gate(max=0.1)
     (tmp_path / "case.toml").write_text(own, encoding="utf-8")
     assert main.main(["gate", "out", "--scenario", "case.toml"]) == 1
@@ -395,19 +400,13 @@ def test_a_scenario_elsewhere_is_never_taken_for_a_file_of_the_checkout(
     line = 1 + case.read_text(encoding="utf-8").splitlines().index("[[gate]]")
     monkeypatch.chdir(job)
 
-    def places() -> tuple[str, int, str]:
-        log = json.loads((job / "out" / "results.sarif").read_text(encoding="utf-8"))
-        at = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
-        (said,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::error")]
-        return at["artifactLocation"]["uri"], at["region"]["startLine"], said
-
     for workspace in ("", str(job.parent), str(tmp_path)):  # a job may run below the checkout
         monkeypatch.setenv("GITHUB_WORKSPACE", workspace)
         assert main.main(["audit", "../../a case.toml", "--out", "out", "-q"]) == 1
-        uri, at, said = places()
+        (said,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("::error")]
         below = workspace == str(tmp_path)
-        assert uri == ("a%20case.toml" if below else case.resolve().as_uri())
-        assert at == line
+        uri = "a%20case.toml" if below else case.resolve().as_uri()
+        assert find_place(job / "out") == (uri, line)
         assert ("file=a case.toml," in said, "file=" in said) == (below, below)
     assert str(tmp_path) not in (job / "out" / "report.html").read_text(encoding="utf-8")
     packaged = load_scenario("quickstart")

@@ -34,11 +34,6 @@ from vflsec.report.tree import StepKind
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength
 
 
-def at_a_third(folder: Path, planted: Planted, gates: str) -> Any:
-    grid = f"defense.0.strength=[0, {THIRD!r}]"
-    return audited(folder, planted, gates, set=[grid])
-
-
 @pytest.mark.parametrize("x", [0.1, 5.0, 25.0, THIRD, 0.1234567, 1e-9, 123456.7, 1e22])
 def test_a_number_in_a_command_is_that_number(x: float) -> None:
     assert float(show_exact(x)) == x
@@ -51,7 +46,8 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
     """At epsilon 3 the step was `--strength 0.333333`, which no audit has: it ended with 2, and
     `--max=0.123457` asks for less than the gate did."""
     gates = gate(max=0.1234567, strength=0) + gate(metric="utility_drop", max=0.0654321)
-    found = at_a_third(tmp_path, Planted(LEAKY, SEALED), gates)
+    grid = f"defense.0.strength=[0, {THIRD!r}]"
+    found = audited(tmp_path, Planted(LEAKY, SEALED), gates, set=[grid])
     step = next_steps(found.summary)[0]
     words = shlex.split(step.command)
     assert float(words[words.index("--strength") + 1]) == THIRD
