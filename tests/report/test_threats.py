@@ -54,3 +54,18 @@ def test_an_attacker_sees_only_what_was_sent_to_it() -> None:
     assert {m: a for m, a, _ in describe_assumed(summary)}["what is seen"] == (
         "its own model and the gradients it receives"
     )
+
+
+def test_labelled_rows_are_those_of_who_was_granted_some() -> None:
+    """Who holds the labels is granted none, whatever its attack could take, nor who asks about
+    membership.
+    """
+    before = made()
+    one, two = (p.attack_key for p in before.points)
+    first = replace(before.attacks[one], known_rows=15)
+    for adversary, target, said in (("bank", "feature", "15"), ("shop", "membership", "15"),
+                                    ("shop", "label", "20")):  # fmt: skip
+        other = replace(before.attacks[two], adversary=(adversary,), target=target, known_rows=20)
+        summary = replace(before, attacks={one: first, two: other})
+        means = {m: assumed for m, assumed, _ in describe_assumed(summary)}
+        assert means["known labels"].split()[0] == said

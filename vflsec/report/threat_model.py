@@ -47,11 +47,9 @@ _WANTS = {
 
 def describe_threats(summary: Summary) -> list[tuple[str, str]]:
     """Each attack that gave a figure: who, wants what, sees what, knows how much."""
-    holders = {of.parties[0] for of in summary.parties.values() if of.parties}
     sent = list_sent(summary)
     return [
-        (spec.label, _threat(spec, _list_seen(spec, sent),
-                             _known(spec, summary, bool(holders & set(spec.adversary)))))
+        (spec.label, _threat(spec, _list_seen(spec, sent), _known(spec, summary)))
         for spec in find_ran(summary).values()
     ]  # fmt: skip
 
@@ -68,11 +66,17 @@ def _threat(spec: AttackFacts, sees: Sequence[str], known: Sequence[str]) -> str
     )
 
 
-def _known(spec: AttackFacts, summary: Summary, holder: bool) -> list[str]:
-    """What the attacker was granted; who holds the labels was told none."""
+def _known(spec: AttackFacts, summary: Summary) -> list[str]:
+    """What the attacker was granted."""
     if spec.target == "membership":
         return ["the records it asks about"]
-    return ([] if holder else _labels(spec, summary)) + _columns(spec)
+    return (_labels(spec, summary) if _takes_labels(spec, summary) else []) + _columns(spec)
+
+
+def _takes_labels(spec: AttackFacts, summary: Summary) -> bool:
+    """Whether labels are granted: not to who holds them, nor where membership is asked about."""
+    holders = {of.parties[0] for of in summary.parties.values() if of.parties}
+    return spec.target != "membership" and not holders & set(spec.adversary)
 
 
 def _columns(spec: AttackFacts) -> list[str]:
@@ -125,8 +129,9 @@ def describe_assumed(summary: Summary) -> list[tuple[str, str, str]]:
     together = max(len(s.adversary) for s in specs)
     joined = f"up to {together} parties" if together > 1 else "nobody"
     active = ", ".join(sorted({s.label for s in specs if s.active}))
+    told = [s for s in specs if _takes_labels(s, summary)]
     every = AttackFacts(
-        known_rows=max(s.known_rows for s in specs), prior=any(s.prior for s in specs),
+        known_rows=max((s.known_rows for s in told), default=0), prior=any(s.prior for s in told),
         aux_rows=max(s.aux_rows for s in specs), peer_model=any(s.peer_model for s in specs),
     )  # fmt: skip
     sent = list_sent(summary)
