@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,8 @@ def make_point(
 def expose(p: Point, named: float) -> Point:
     """The same answer's point in exposed people, of 900 rows in each training."""
     counts = Counts(named, 10.0, 4500, 10.0, SEEDS)
-    seed = [ClassCount(0, named / 20, 450, 1.0), ClassCount(1, 3 * named / 20, 450, 1.0)]
+    half: dict[str, Any] = {"rows": 450, "luck": 1.0, "own_sure": {"chance": 0.5}}
+    seed = [ClassCount(0, named / 20, **half), ClassCount(1, 3 * named / 20, **half)]
     against = Against("logistic", 10 / 4500, counts.share, 0.001, SEEDS, counts)
     return replace(
         p, metric="exposed", leakage=Leakage((against,), "logistic"), mirrored=Estimate(),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.exposed import ClassCount, Counts, Exposed
 from vflsec.audit.gate import Gate, Verdict
+from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.point import Estimate, Point
 from vflsec.report.first_screen import LEAKS, MUCH, WHO, build_answer
 from vflsec.report.statement import _INFERS, _SINGLE, build_receivers
@@ -17,7 +19,8 @@ from vflsec.report.summary import Summary
 def point(named: float, **keys: str | float) -> Point:
     """5 trainings of 900 rows, of which luck names 2 each, and class 1 has most of the named."""
     counts = Counts(named, 10.0, 4500, 10.0, 5)
-    seed = [ClassCount(0, named / 20, 450, 1.0), ClassCount(1, 3 * named / 20, 450, 1.0)]
+    half: dict[str, Any] = {"rows": 450, "luck": 1.0, "own_sure": {"chance": 0.5}}
+    seed = [ClassCount(0, named / 20, **half), ClassCount(1, 3 * named / 20, **half)]
     against = Against("logistic", 10 / 4500, counts.share, 0.001, 5, counts)
     at = {"dataset": "toy", "algorithm": "splitnn", "defense": "none", "strength": 0.0,
           "adversary": "shop", "attack": "norm", "target": "label", "victim": "bank",
@@ -79,16 +82,35 @@ def test_tries_are_corrected_for_and_only_judged_points_are_told() -> None:
     assert said(defended, judged="iso")[0].startswith("With iso 5, shop names 50 [40, 60] more")
 
 
-def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> None:
-    """Of 9,000 rows that were scored 900 could be named: 50 of 1,000 of these are 5 of all."""
+def among(scored: int, people: int) -> Summary:
+    """The point, of 900 rows that can be named, and so many that are scored."""
     few = replace(point(235.0), n=900, primary="auc")
+    counts = few.leakage.least.counts  # type: ignore[union-attr]
+    assert counts is not None
+    seed = [ClassCount(0, 47.0, 900, 1.0, own_sure={"chance": 900 / people})]
+    exposed = Exposed.of("exposed", "logistic", counts, [seed] * 5, 0.95)
+    parties = {"toy": DatasetFacts(("bank", "shop"))}
+    few = replace(few, exposed=exposed)
+    return Summary(points=(few, replace(mean_of(few), n=scored)), parties=parties)
 
-    def shown(scored: int) -> str:
-        summary = Summary(points=(few, replace(mean_of(few), n=scored)))
-        return next(a.lines[0] for a in build_answer(summary)["toy"] if a.question == WHO)
 
-    assert "outside the largest class" not in shown(900)
-    assert "outside the largest class" in shown(9000)
+def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> None:
+    """Of 9,000 people who were scored 900 could be named: 50 of 1,000 of these are 5 of all.
+
+    Where 900 people have 9,000 rows, nobody is left out, and it is said whose rows they are.
+    """
+    for scored, people, is_part in ((900, 900, False), (9000, 9000, True), (9000, 900, False)):
+        summary = among(scored, people)
+        (exposed,) = (p.exposed for p in summary.points if p.exposed)
+        assert (exposed.people, exposed.is_part) == (people, is_part)
+        assert [c.is_part for c in summary.claims if c.quantity is Quantity.EXPOSED] == [is_part]
+        answers = {a.question: a.lines for a in build_answer(summary)["toy"]}
+        (table,) = build_receivers(summary).blocks
+        cell = str(table.rows[0][2].text)  # type: ignore[union-attr]
+        for text in (answers[LEAKS][0], answers[MUCH][0], answers[WHO][0], cell):
+            assert ("outside the largest class" in text) == is_part
+        counted = [line for line in answers[WHO] if "900 people, who have 9,000 rows" in line]
+        assert len(counted) == (people < scored)
 
 
 def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None:

@@ -39,6 +39,7 @@ over five trainings is in reach nearly always where nothing leaks."""
 _MOST = 4
 """Rows of a class for each of another, above which the class is not named."""
 _SURE = 1e-9
+_CHANCE = "chance"
 _TENTH = 10
 
 Floats = NDArray[np.float64]
@@ -72,6 +73,11 @@ class ClassCount:
         """Share of its rows that are named."""
         return self.named / self.rows
 
+    @property
+    def people(self) -> int:
+        """How many were scored with those of the other classes."""
+        return round(self.rows / self.own_sure.get(_CHANCE, 1.0))
+
     def write(self, own: Mapping[str, float], own_sure: Mapping[str, float]) -> dict[str, Any]:
         """Plain values, with what controls name of it and how often their surest are right."""
         return asdict(replace(self, own=own, own_sure={**self.own_sure, **own_sure}))
@@ -98,7 +104,7 @@ def count_by_class(
         ends = int(rate * others + _SURE) + 1
         luck = p * ends / (others + 1)
         of = y == c
-        chance = {"chance": p / len(y)}
+        chance = {_CHANCE: p / len(y)}
         sure = _find_right(s, of, math.ceil(p / _TENTH))
         out.append(ClassCount(c, _count_above(s, of, ends), p, luck, sure=sure, own_sure=chance))
     return out
@@ -249,6 +255,8 @@ class Exposed:
         worst: the class that is exposed the most; None where there is a single one.
         sure, own_sure: of the tenth of rows of which attack and control say a class most surely,
             the shares that are right.
+        people: that were scored in a training, one row of each, the mean over seeds.
+        is_part: whether those of a class that cannot be named are left out of `rows`.
     """
 
     named: float
@@ -262,6 +270,8 @@ class Exposed:
     worst: WorstClass | None = None
     sure: float = 0.0
     own_sure: float = 0.0
+    people: int = 0
+    is_part: bool = False
 
     @classmethod
     def of(
@@ -269,14 +279,16 @@ class Exposed:
         confidence: float,
     ) -> Exposed:  # fmt: skip
         """From counts, and those of each class by seed, with a two-sided interval."""
-        tail, every = (1 - confidence) / 2, [c for seed in classes for c in seed]
-        rows = sum(c.rows for c in every) or 1
+        seeds = [tuple(of) for of in classes]
+        tail, every = (1 - confidence) / 2, [c for of in seeds for c in of]
+        rows, people = sum(c.rows for c in every) or 1, sum(of[0].people for of in seeds if of)
         return cls(
             counts.named / counts.rows, counts.own / counts.rows, counts.share,
             max(-1.0, counts.bound("lower", tail)), min(1.0, counts.bound("upper", tail)),
             counts.rows, control, EXPOSED[metric], _find_worst(every, control),
             sum(c.rows * c.sure for c in every) / rows,
             sum(c.rows * c.own_sure.get(control, 0.0) for c in every) / rows,
+            round(people / max(1, len(seeds))), rows < people,
         )  # fmt: skip
 
 

@@ -68,6 +68,7 @@ class LeakageClaim(Identity):
         most: the largest upper bound of all of them; None where one has none.
         attacks: of how many attacks.
         at: which rows and stage in words, where the attack has several.
+        is_part: of exposed people, whether those of the largest class were left out.
         is_open: whether it shows nothing either way: a test has no interval, or one that holds all
             that its baseline leaves to learn.
         more_seeds: of one that is open, how many more seeds would show something, if they spread as
@@ -84,6 +85,7 @@ class LeakageClaim(Identity):
     most: float | None = None
     attacks: int = 0
     at: str = ""
+    is_part: bool = False
     is_open: bool = False
     more_seeds: int | None = None
 
@@ -247,6 +249,7 @@ def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClai
     return LeakageClaim(
         **p.identity.as_dict(), quantity=quantity, advantage=mean, low=figure.low,
         high=figure.high, tried=len(of), control=p.control if people is None else people.control,
+        is_part=people is not None and people.is_part,
     )  # fmt: skip
 
 

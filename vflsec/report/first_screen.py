@@ -115,11 +115,18 @@ def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> s
 def name_most(exposed: Iterable[LeakageClaim]) -> str:
     """``shop names 987 of 1,000 people``: who names the most beyond its baseline, and how many."""
     most = max(exposed, key=lambda c: c.advantage or 0.0)
-    return f"{most.adversary} names {_count_people(most.advantage or 0.0)}"
+    return f"{most.adversary} names {_count_people(most)}"
 
 
-def _count_people(share: float) -> str:
-    return f"{_many(share) if share >= 0.001 else 'fewer than 1'} of 1,000 people"
+def _count_people(c: LeakageClaim) -> str:
+    share = c.advantage or 0.0
+    whom = name_people(is_part=c.is_part)
+    return f"{_many(share) if share >= 0.001 else 'fewer than 1'} of 1,000 {whom}"
+
+
+def name_people(*, is_part: bool) -> str:
+    """Whom a share of exposed people is of."""
+    return "people outside the largest class" if is_part else "people"
 
 
 def _at(trainings: Iterable[Training], several: bool) -> str:
@@ -157,9 +164,9 @@ def _not_shown(
     significant, and how many more there are.
     """
     rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
-    people: dict[Identity, float] = {}
-    for c in exposed:
-        people[c.about] = max(c.advantage or 0.0, people.get(c.about, 0.0))
+    people: dict[Identity, LeakageClaim] = {}
+    for c in sorted(exposed, key=lambda c: c.advantage or 0.0):
+        people[c.about] = c
     for c in rest:
         if c.about in people:
             yield (f"{c.adversary} infers the {format_secret(c)}{_of(c, several)} for "
@@ -222,16 +229,17 @@ def _who(
     several = len({c.algorithm for c in claims}) > 1
     for i, c in enumerate(exposed):
         p = points[c.identity]
-        yield _name_people(c, p, p.n < scored.get(p.answer, p.n), several)
+        yield _name_people(c, p, several)
         if i == 0:
             yield from _name_worst(p, summary.parties.get(c.dataset, DatasetFacts()))
+            yield from _say_who_counts(p, scored.get(p.answer, 0))
 
 
-def _name_people(c: LeakageClaim, p: Point, is_part: bool, several: bool) -> str:
+def _name_people(c: LeakageClaim, p: Point, several: bool) -> str:
     """``Without a defense, shop names 50 [40, 60] more of 1,000 people than ...``."""
     of, where = p.exposed, (f"{c.algorithm}, " if several else "") + format_deployment(c)
     assert of is not None
-    people = "people outside the largest class" if is_part else "people"
+    people = name_people(is_part=c.is_part)
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
     own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
     return (
@@ -254,6 +262,14 @@ def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
         name = clean(names[k]) if k < len(names) else k
         more = _many(of.worst.share - of.worst.own)
         yield f"Most exposed are people of class '{name}': {more} more of 1,000."
+
+
+def _say_who_counts(p: Point, rows: int) -> Iterator[str]:
+    """How many people there are, where they have several of the `rows` that were scored."""
+    assert p.exposed is not None
+    if 0 < p.exposed.people < rows:
+        yield (f"One row of each person counts: {p.exposed.people:,} people, who have {rows:,} "
+               "rows in a training.")  # fmt: skip
 
 
 def _many(share: float) -> str:

@@ -12,6 +12,7 @@ from vflsec.audit.strength_grid import GridRow
 from vflsec.label import make_label
 from vflsec.report import tree
 from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
+from vflsec.report.first_screen import name_people
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
@@ -156,7 +157,8 @@ def _count(quantity: Quantity, p: Point) -> str:
     """How much that is beside what the receiver knew, in people; "" where nobody can count it."""
     if quantity is Quantity.EXPOSED and p.exposed is not None:
         named, own = 1000 * (p.exposed.share + p.exposed.own), 1000 * p.exposed.own
-        return f"names {named:.0f} of 1,000 people, {own:.0f} from what it knew"
+        whom = name_people(is_part=p.exposed.is_part)
+        return f"names {named:.0f} of 1,000 {whom}, {own:.0f} from what it knew"
     value, own_value, of = p.value.mean, p.control_value.mean, _COUNTED.get(p.metric)
     if quantity is not Quantity.LEAKAGE or of is None or value is None or own_value is None:
         return ""
