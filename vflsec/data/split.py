@@ -24,6 +24,7 @@ Mask = NDArray[np.bool_]
 LEAST: Mapping[str, int] = {"test": 1, "validation": 2, "train": 2}
 """Fewest rows of each class in a row set; with fewer no metric by class has a meaning."""
 _WHOLE = sum(LEAST.values())
+_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def row_sets(
     proportion in all sets. With a fixed split, `test` is not used and `validation` is a share of
     the training side. With groups, whole groups go to one side; the group that crosses a border is
     cut and its other rows are left out, training is trimmed to the size that is certain for every
-    seed, classes are balanced only by chance, and rows that are not eligible are used only if
+    seed, classes are balanced only by chance (a draw in which a row set lacks a class is drawn
+    again, at most 100 times), and rows that are not eligible are used only if
     nobody of their group is.
 
     Raises:
@@ -172,7 +174,7 @@ def _cut(
 ) -> list[Rows]:
     """So many rows of the ascending `pool` for each row set, and the rest."""
     if source.group is not None:
-        return _by_group(source, pool, [*sizes.values()], seed)
+        return _by_group(source, pool, sizes, seed)
     out = []
     for name, count in sizes.items():
         own = strata[pool]
@@ -204,11 +206,26 @@ def _validation_size(source: Source, wanted: float, labelled: int | None) -> int
     return max(size, LEAST["validation"] * len(source.class_names))
 
 
-def _by_group(source: Source, pool: Rows, sizes: Sequence[int], seed: int) -> list[Rows]:
-    """Cut the groups, in random order, into runs of `sizes` rows and the rest."""
+def _by_group(source: Source, pool: Rows, sizes: Mapping[str, int], seed: int) -> list[Rows]:
+    """Cut the groups, in random order, into runs of `sizes` rows and the rest.
+
+    Of the orders that are drawn, the first that leaves each row set enough rows of each class.
+    """
+    rng, names = numpy_generator(seed, "split", "group"), [*sizes, "train"]
+    for _ in range(_DRAWS):
+        out = _cut_groups(source, pool, [*sizes.values()], rng)
+        if not any(_find_scarce(source, r, LEAST[n]) for n, r in zip(names, out, strict=True)):
+            break
+    return out
+
+
+def _cut_groups(
+    source: Source, pool: Rows, sizes: Sequence[int], rng: np.random.Generator
+) -> list[Rows]:
+    """Cut the groups, in an order that is drawn, into runs of `sizes` rows and the rest."""
     assert source.group is not None
     _, group, counts = np.unique(source.group[pool], return_inverse=True, return_counts=True)
-    turn = numpy_generator(seed, "split", "group").permutation(len(counts))
+    turn = rng.permutation(len(counts))
     rows = pool[np.argsort(turn[group], kind="stable")]
     ends = np.cumsum(counts[np.argsort(turn)])
     target = len(pool) - sum(sizes) - len(sizes) * (int(counts.max()) - 1)
@@ -278,10 +295,14 @@ def _labelled(
     return kept
 
 
-def _enough(source: Source, rows: Rows | Mask, least: int, where: str) -> None:
+def _find_scarce(source: Source, rows: Rows | Mask, least: int) -> list[tuple[str, str, str]]:
+    """What has fewer than `least` of these rows, as the label says it."""
     values = None if source.values is None else source.values[rows]
-    found = source.label.find_scarce(source.y[rows], values, source.class_names, least)
-    for must, got, remedy in found:
+    return [*source.label.find_scarce(source.y[rows], values, source.class_names, least)]
+
+
+def _enough(source: Source, rows: Rows | Mask, least: int, where: str) -> None:
+    for must, got, remedy in _find_scarce(source, rows, least):
         where = f"{source.name}: {must} {where} (labelled and held by every party)"
         raise DataError(f"{where}, got {got}. {remedy}, add rows, or change the split's shares.")
 
