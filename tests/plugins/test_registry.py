@@ -205,8 +205,8 @@ def test_entry_point_is_called_like_its_module(install: Install) -> None:
     with pytest.raises(ConfigError) as caught:
         foreign().entries()
     assert str(caught.value) == (
-        "entry point 'other' of group 'vflsec.attacks' must be called like its module, 'thing', "
-        "got 'thing'. Correct that package's pyproject.toml, or reinstall it."
+        "entry point 'other' of group 'vflsec.attacks' must name a module that is called 'other', "
+        "one for each plug-in, got 'thing'. Correct that package's pyproject.toml, or reinstall it."
     )
 
 

@@ -439,7 +439,7 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
         if not point.name.isidentifier() or not _MODULE.fullmatch(point.value):
             wrong = "name a module by letters, digits and underscores"
         elif point.name != stem:
-            wrong = f"be called like its module, {stem!r}"
+            wrong = f"name a module that is called {point.name!r}, one for each plug-in"
         else:
             wrong = "name a module that can be found"
             with suppress(ImportError):  # a parent package is absent
