@@ -236,6 +236,13 @@ def test_a_dictionary_is_a_scenario_too() -> None:
         load_scenario({**sections, "audit": {"sedes": 1}})
 
 
+def test_a_section_that_is_written_once_is_set_without_an_index() -> None:
+    sections = tomllib.loads(SCENARIO)
+    load_scenario(sections, overrides=["algorithm.epochs=3"])
+    with pytest.raises(VflsecError, match=r"algorithm\.0 is not a known key.* has no index"):
+        load_scenario(sections, overrides=["algorithm.0.epochs=3"])
+
+
 def test_gate_keys_are_those_of_the_gate() -> None:
     from dataclasses import fields
 

@@ -144,7 +144,8 @@ SEEDS, UNEQUAL = "1 to 10000 or a list of seeds", "not repeat a value"
 
 def unknown_key(key: str, value: Any, known: Sequence[str]) -> str:
     """The rule that an unknown key breaks, with the nearest known one."""
-    hint = check.nearest(key, known)
+    one = "One table has no index: leave it out." if key.isdecimal() else ""
+    hint = check.nearest(key, known) or one
     text = f"is not a known key (value {check.shown(value)}). {hint} "
     text += f"Known: {', '.join(known) or 'none'}."
     return text.replace("  ", " ")
