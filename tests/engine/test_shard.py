@@ -180,6 +180,7 @@ def test_too_few_shards_are_said_to_be_too_few_and_can_be_finished(
 ) -> None:
     merged = vflsec.merge([made / "one"], tmp_path / "merged")
     assert (merged.exit_code, merged.verdict, merged.summary["gates"]) == (3, "UNFINISHED", [])
+    assert main.main(["gate", str(tmp_path / "merged"), "--metric", "utility", "--min", "1"]) == 3
     whole = pd.read_parquet(made / "whole" / "results.parquet")
     trainer = Trainer()
     finished = audit(tmp_path / "merged", trainer)

@@ -15,12 +15,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from audited import LEAKY, Killed, Planted, gate, go, scenario
+from audited import LEAKY, SEALED, Killed, Planted, gate, go, scenario
 from sampled import sampled
 
 from vflsec.engine import run as engine
 from vflsec.engine.evaluate_store import judge
-from vflsec.engine.read_results import read_any
+from vflsec.engine.read_results import read_any, read_audit
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
 from vflsec.report import exports
@@ -51,6 +51,31 @@ def test_exports_between_works_pass_nothing(
     assert go(Cut(LEAKY), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
     said = json.loads((out / "summary.json").read_text())
     assert (said["exit_code"], said["complete"], said["gates"]) == (3, False, [])
+
+
+@pytest.mark.parametrize("asked", [(), ("--max", 0.1), ("--baseline", "earlier")])
+def test_what_an_interrupted_audit_measured_fails_nothing(
+    tmp_path: Path, asked: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some seeds of a leak were judged by `vflsec gate`, at the error level of all of them."""
+    path, out, earlier = scenario(tmp_path, "case", STRICT), tmp_path / "out", tmp_path / "earlier"
+    assert go(Planted(SEALED), "audit", path, "--out", earlier, "-q") != 1
+
+    class Cut(Planted):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if len(self.trained) == 4:
+                raise KeyboardInterrupt
+            return super().__call__(*args, **kwargs)
+
+    assert go(Cut(LEAKY), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
+    asked = tuple(earlier if word == "earlier" else word for word in asked)
+    assert go(Planted(LEAKY), "gate", out, *asked) == 3
+    assert "UNFINISHED" in capsys.readouterr().out
+    found = read_audit(out)
+    said = found.summary
+    assert (found.exit_code, said["complete"], said["gates"]) == (3, False, [])
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 1
+    assert go(Planted(LEAKY), "gate", out, *asked) == 1
 
 
 def test_killed_between_its_files_an_export_leaves_no_summary_of_other_points(

@@ -38,7 +38,8 @@ def evaluate(
     Args:
         record: what the store keeps about the audit.
         results: its finished cells.
-        partial: leave the gates out.
+        partial: more is to come, so judge nothing: whoever stops where some results suit errs more
+            often than by one look at all of them.
         also: gates beside those of the scenario, as there: with the confidence of the audit unless
             they have their own, and with their share of the error where seeds were added until
             gates were decided.
@@ -63,7 +64,7 @@ def evaluate(
     others: list[gates.Verdict] = []
     if not partial and not only:
         others += judge_claims(own, _claims(record, results), confidence, looks.share)
-    if before is not None:
+    if not partial and before is not None:
         now = add_grants(own, record.attacks)
         others += judge_regressions(now, before, validated, level, points, record.data)
     verdicts = [] if partial else [
@@ -87,7 +88,7 @@ def evaluate(
         improvements=find_improvements(points, record.baseline),
         validated=validated,
         verdicts=verdicts,
-        exit_code=gates.exit_code(verdicts),
+        exit_code=3 if partial else gates.exit_code(verdicts),
         findings=[] if partial else found,
         partial=partial,
         dosing=doses,

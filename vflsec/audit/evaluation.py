@@ -35,7 +35,7 @@ class Evaluation:
         improvements: of trainings over the baseline, if any is named.
         validated: what is shown to work at every place, and the evidence.
         verdicts: of every gate.
-        exit_code: of the verdicts.
+        exit_code: of the verdicts; 3 while more cells are to come.
         findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
         partial: more cells are to come.
         over_time: points as the attacks would have been after each epoch.

@@ -88,7 +88,7 @@ def gate(
     with Store(folder, readonly=True) as store:
         record = _asked(store, scenario, None if also else detect)
         result = _judged(store, record, also, before, scenario, console)
-        if not result.verdicts and baseline is None:
+        if not result.verdicts and baseline is None and result.summary["complete"]:
             raise VflsecError(
                 f"{folder}: has no gate. Give one: "
                 + shlex.join(["vflsec", "gate", str(folder), "--max", "0.1"])
@@ -160,10 +160,7 @@ def _print(result: Audit, console: Console) -> Report:
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_section
     from vflsec.report.summary import read_summary
-    from vflsec.report.verdicts import find_unfinished
 
     shown = build_printed(read_summary(result.summary))
     print_section(shown, "gates", console)
-    if not result.summary["complete"]:
-        console.print(find_unfinished(read_summary(result.summary)))
     return shown

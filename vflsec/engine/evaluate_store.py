@@ -33,7 +33,8 @@ def judge(
         seconds: of the run, for the summary.
         worked: processor seconds of the run and its children, for the summary; trainings of earlier
             runs may have taken more.
-        partial: more is to come, so no gate is judged and nothing passes; so it is for a shard.
+        partial: more is to come, so no gate is judged and nothing passes or fails; so it is where a
+            planned result is missing, and for a shard.
         export: whether to write files.
         how: see `vflsec.audit.evaluate.evaluate`.
     """
@@ -43,14 +44,11 @@ def judge(
 
     record = store.record() if record is None else record
     results = store.results(record.wanted)
-    partial = partial or bool(record.shard)
+    partial = partial or bool(record.shard) or bool(store.unfinished(record.wanted))
     evaluation = evaluate(record, results, partial=partial, **how)
-    complete = not partial and not store.unfinished(record.wanted)
-    code = evaluation.exit_code
-    if not complete and code == 0:
-        code = 3  # what was not measured cannot pass
     summary = make_summary(record, evaluation, results, seconds, worked)
-    summary |= {"complete": complete, "exit_code": code, "shard": record.shard}
+    code = evaluation.exit_code
+    summary |= {"complete": not partial, "exit_code": code, "shard": record.shard}
     summary["command"] = locate_results(summary, store.folder)
     frame = results_table(evaluation.rows).assign(role=[r.role for r in evaluation.rows])
     verdicts = evaluation.verdicts

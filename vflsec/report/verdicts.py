@@ -120,9 +120,9 @@ def format_headline(summary: Summary) -> tuple[str, str]:
     PASS is said of limits alone: a system that no gate limits passes nothing, though no leak rose
     above a baseline, or no claimed epsilon is contradicted.
     """
-    n = count_outcomes(summary.gates)
-    if not summary.complete and not n[FAIL]:
+    if not summary.complete:
         return "UNFINISHED", find_unfinished(summary)
+    n = count_outcomes(summary.gates)
     by = group_by(summary.gates, lambda v: v.origin)
     found = next((k for k in (FAIL, INCONCLUSIVE) if n[k]), PASS)
     if found == PASS and not summary.limits:
@@ -147,7 +147,7 @@ def find_unfinished(summary: Summary) -> str:
     """Why an audit that is not complete has no verdict, one sentence."""
     if summary.shard:
         return f"Shard {summary.shard}: nothing is judged before `vflsec merge`."
-    return "Not everything planned was measured."
+    return "Not everything planned was measured: nothing is judged before the audit is finished."
 
 
 _ASKED = {
