@@ -70,6 +70,32 @@ def test_however_the_budget_grows_no_more_audits_err_than_one_look_may(budgets: 
     assert _judge(0.0, anew) == pytest.approx(0.059, abs=5e-4)  # as if each run were the first
 
 
+@pytest.mark.parametrize(
+    ("plain", "most", "err", "uncounted"),
+    [((5, 10, 20, 40), 0, 0.059, 0.135), ((5,), 40, 0.060, 0.060), ((10,), 40, 0.058, 0.068),
+     ((3, 5, 10), 40, 0.057, 0.1105)],
+)  # fmt: skip
+def test_looks_that_nobody_planned_err_little_more_often_than_one(
+    plain: tuple[int, ...], most: int, err: float, uncounted: float
+) -> None:
+    """The first has the whole error; the others were judged at it, too, or were not counted."""
+    looks, made = Looks(planned=False), []
+    for n in plain:
+        looks = looks.add(range(n))
+        made.append((n, looks.share))
+    assert made[0][1] == 1.0
+    anew = Looks()
+    before = [(n, 1.0) for n in plain]
+    for n in looks.plan(5, most) if most else ():
+        looks = looks.add(range(n))
+        made.append((n, looks.share))
+    for n in anew.plan(5, most) if most else ():
+        anew = anew.add(range(n))
+        before.append((n, anew.share))
+    assert sum(dict(made).values()) <= 1.5
+    assert (_judge(0.0, made), _judge(0.0, before)) == pytest.approx((err, uncounted), abs=2e-3)
+
+
 @pytest.mark.parametrize("seeds", [((),), ((0, 1), (0, 1)), ((0,), ())])
 def test_looks_that_cannot_have_been_are_refused(seeds: Any) -> None:
     with pytest.raises(ConfigError):

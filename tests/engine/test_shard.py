@@ -130,6 +130,18 @@ def test_merged_shards_equal_one_run(made: Path, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(resumed.results, whole.results, check_exact=True)
 
 
+@pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
+def test_a_merge_has_the_looks_of_the_folder_with_most(tmp_path: Path, order: Any) -> None:
+    """A node that joins later has not looked at fewer seeds."""
+    audit(tmp_path / "one", shard="1/2", seeds=2)
+    for i, name in enumerate(("one", "two"), 1):
+        audit(tmp_path / name, shard=f"{i}/2", seeds=3)
+    vflsec.merge([tmp_path / name for name in order], tmp_path / "merged")
+    with Store(tmp_path / "merged", readonly=True) as store:
+        record = store.record()
+    assert (record.looks.seeds, record.level) == (((0, 1), (0, 1, 2)), 0.9875)
+
+
 @pytest.mark.parametrize("shard", ["1/1", "1/2"])
 def test_a_shard_never_passes(
     tmp_path: Path, shard: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -216,6 +217,39 @@ def test_a_larger_budget_goes_on_from_the_looks_that_were_spent(tmp_path: Path) 
     assert go(planted, tmp_path / "one", text, "--until-decided", 10, "--fresh") == 3
     with Store(tmp_path / "one" / "out", readonly=True) as store:
         assert store.record().looks == _at(5, 10)
+
+
+class _Cut(Planted):
+    """Is interrupted at its third training."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(self.trained) >= 2:
+            raise KeyboardInterrupt
+        return super().__call__(*args, **kwargs)
+
+
+def test_audits_of_ever_more_seeds_are_looks(tmp_path: Path) -> None:
+    """Each was judged at the whole error, and 14 % of sealed systems failed at 5, 10, 20 or 40."""
+    text, out = gate(max=0.1, attack="norm", defense="defended"), tmp_path / "out"
+    planted = Planted(LEAKS, {"norm": 0.098, "model_completion": 0.0}, sd=0.04)
+
+    def look(*words: Any) -> tuple[list[int], float]:
+        assert go(planted, tmp_path, text, *words) == 3
+        (verdict,) = json.loads((out / "summary.json").read_text())["gates"]
+        with Store(out, readonly=True) as store:
+            looks = store.record().looks
+        return [len(of) for of in looks.seeds], round(1 - verdict["gate"]["confidence"], 6)
+
+    assert look("--seeds", 1) == ([], 0.05)  # no attack is judged on one
+    assert look("--seeds", 5) == look("--seeds", 5) == ([5], 0.05)
+    assert look("--seeds", 10) == ([5, 10], 0.0125)
+    assert look("--until-decided", 20) == ([5, 10, 20], 0.00625)
+    assert look("--set", "algorithm.epochs=7") == ([5], 0.05)  # nobody looked at these trainings
+    assert look("--seeds", 3, "--fresh") == ([3], 0.05)
+    cut = _Cut(LEAKS, {"norm": 0.098, "model_completion": 0.0}, sd=0.04)
+    assert go(cut, tmp_path, text, "--seeds", 8, "--replicas", 1) == 130
+    assert look("--seeds", 3) == ([3], 0.05)  # nor at what was never judged
+    assert look("--seeds", 6) == ([3, 6], 0.0125)
 
 
 def test_until_decided_stops_where_seeds_are_not_what_is_missing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How often the gates of an audit were judged while seeds were added, and what each look may err.
+"""How often the gates of an audit were judged at ever other seeds, and what each look may err.
 
 Whoever judges again and again, and stops at the first verdict that suits, errs more often than in
 one look. So each look gets half of the error that is left, 1/2, 1/4, 1/8, ... of it, and all of
@@ -12,7 +12,7 @@ spending an error level look by look; here without the looks' correlation.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vflsec.core import check
 
@@ -22,13 +22,15 @@ class Looks:
     """The looks at one audit; kept with its results.
 
     Attributes:
-        seeds: those of each, in turn; none where gates are judged once, at the audit's confidence.
+        seeds: those of each, in turn.
+        planned: whether further looks were to come when the first was; else it had the whole error.
 
     Raises:
         ConfigError: there is one without seeds, or the same twice.
     """
 
     seeds: tuple[tuple[int, ...], ...] = ()
+    planned: bool = True
 
     def __post_init__(self) -> None:
         if not all(self.seeds) or len({*self.seeds}) < len(self.seeds):
@@ -40,7 +42,7 @@ class Looks:
     @property
     def share(self) -> float:
         """What part of the error the last look may make."""
-        return 0.5 ** len(self.seeds)
+        return 1.0 if len(self.seeds) == 1 and not self.planned else 0.5 ** len(self.seeds)
 
     def narrow(self, confidence: float) -> float:
         """The confidence of the last look's bounds, where all looks together have `confidence`."""
@@ -49,7 +51,11 @@ class Looks:
     def add(self, seeds: Iterable[int]) -> Looks:
         """With a look at these seeds; at the same ones there is nothing new to see."""
         look = tuple(seeds)
-        return self if look in self.seeds else Looks((*self.seeds, look))
+        return self if look in self.seeds else replace(self, seeds=(*self.seeds, look))
+
+    def drop_last(self) -> Looks:
+        """Without the last look."""
+        return replace(self, seeds=self.seeds[:-1])
 
     def plan(self, first: int, most: int) -> list[int]:
         """Numbers of seeds at which to look: first where the last look was, then doubling.

@@ -27,7 +27,6 @@ _SAME = {
     "data": "data",
     "versions": "versions",
     "wanted": "plan",
-    "looks": "--until-decided",
 }
 """What the folders of one audit have in common, and how it is called where they differ."""
 
@@ -111,7 +110,8 @@ def _short(value: Any) -> str:
 def _whole(folders: Sequence[Path], records: Sequence[AuditRecord], out: Path) -> AuditRecord:
     """The record of the audit that the shards are parts of."""
     whole = replace(
-        records[0], shard="", device="+".join(sorted({str(r.device) for r in records}))
+        records[0], shard="", device="+".join(sorted({str(r.device) for r in records})),
+        looks=min((r.looks for r in records), key=lambda looks: looks.share),
     )  # fmt: skip
     source = whole.scenario_source
     if not source.path:

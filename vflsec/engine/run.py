@@ -28,7 +28,7 @@ from vflsec.engine.read_results import read_looks
 from vflsec.engine.shard import divide_groups
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_workers
-from vflsec.plan.values import TUNING, Plan, Work
+from vflsec.plan.values import AUDITED, TUNING, Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Measure
@@ -151,7 +151,7 @@ def _run(
     asked = loaded.root.audit.attacker
     whole = given is None and how.part is None and not how.keep_views and asked == "default"
     with claim(folder) as lock:
-        looks = _count_looks(folder, loaded.root.audit.seeds, how)
+        looks = _count_looks(folder, loaded.root.audit.seeds, plan, how)
         record = make_record(loaded, plan, where, looks, folder)
         if whole and not how.fresh and (found := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
@@ -177,6 +177,7 @@ def _run(
                     plan = replace(plan, groups=parts[how.part.index - 1])
                 was = describe_older(store.made_with(record.wanted), record.versions)
                 _warn_of_age(reporter, folder, was)
+                _tell_looks(reporter, record)
                 store.keep(record)
                 _refuse(store, plan)
                 do(plan, record=record)
@@ -193,10 +194,13 @@ def _run(
         return audit
 
 
-def _count_looks(folder: Path, seeds: Iterable[int], how: Options) -> Looks:
-    """The looks at what a folder holds, with this one; a lone audit has none to count."""
-    before = Looks() if how.fresh else read_looks(folder)
-    return before.add(seeds) if how.sequential or before.seeds else before
+def _count_looks(folder: Path, seeds: Sequence[int], plan: Plan, how: Options) -> Looks:
+    """The looks at what a folder holds, with this one; no attack is judged on a single seed."""
+    own = {key for key, role in plan.cells.items() if role == AUDITED}
+    before = Looks() if how.fresh else read_looks(folder, own)
+    if not before.seeds:
+        before = Looks(planned=how.sequential)
+    return before.add(seeds) if how.sequential or len(seeds) > 1 else before
 
 
 def _check_writable(plan: Plan) -> None:
@@ -209,6 +213,15 @@ def _check_writable(plan: Plan) -> None:
 def _warn_of_age(reporter: Reporter, folder: Path, was: str) -> None:
     if was:
         reporter.note(f"What is stored in {folder} was made with {was}; --fresh trains it again.")
+
+
+def _tell_looks(reporter: Reporter, record: AuditRecord) -> None:
+    looks = record.looks
+    if len(looks.seeds) > 1:
+        reporter.note(
+            f"Look {len(looks.seeds)} at this audit ({looks} seeds): intervals are of "
+            f"{100 * record.level:g} %, for each look may err."
+        )
 
 
 def _worked() -> float:

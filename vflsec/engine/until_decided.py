@@ -2,7 +2,8 @@
 
 Looking at the verdict after each batch of seeds and stopping at the first that decides would accuse
 a sealed system too often. So each look has its share of the error, and the results keep how many
-there were (:class:`vflsec.audit.looks.Looks`): a second run with a larger budget goes on from them.
+there were (:class:`vflsec.audit.looks.Looks`): a second run with a larger budget goes on from them,
+and from those of audits without a budget.
 """
 
 from __future__ import annotations

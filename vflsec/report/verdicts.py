@@ -28,8 +28,8 @@ BOUNDS = (
 )
 """What every pair of bounds means, said once in each report."""
 _OTHER_LEVEL = (
-    " A line may name another level: a gate may set its own, and --until-decided divides the "
-    "{error:g} % over its looks."
+    " A line may name another level: a gate may set its own, and looks at ever more seeds divide "
+    "the {error:g} % among them."
 )
 
 
