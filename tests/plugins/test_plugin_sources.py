@@ -68,3 +68,28 @@ def test_what_is_installed_beside_a_plug_in_is_not_followed(
         other.write_text("x = 2\n")
         seen[place] = loading.hash_source([f"one_{place}"]) == before
     assert seen == {"installed": True, "project": False}
+
+
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize("package", [True, False])
+def test_own_modules_are_followed_wherever_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool, package: bool
+) -> None:
+    """An edited library in another folder than the plug-in's left the results of the old one."""
+    name = f"mine_{installed}_{package}".lower()
+    plug, library = tmp_path / "plug", tmp_path / "library"
+    for folder in (plug, library):
+        folder.mkdir()
+        monkeypatch.syspath_prepend(str(folder))
+    if installed:
+        (plug / "plug-1.0.dist-info").mkdir()
+    (plug / f"plug_{name}.py").write_text(f"import numpy\nfrom {name} import x\n")
+    place = library / name / "__init__.py" if package else library / f"{name}.py"
+    place.parent.mkdir(exist_ok=True)
+    seen = []
+    for text in ("from inner_{} import x\n", "from inner_{} import x\ny = 1\n"):
+        for inner in ("x = 1\n", "x = 2\n"):
+            place.write_text(text.format(name))
+            (library / f"inner_{name}.py").write_text(inner)
+            seen.append(loading.hash_source([f"plug_{name}"]))
+    assert len({*seen}) == 4

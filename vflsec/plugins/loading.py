@@ -83,11 +83,11 @@ def hash_files(paths: Iterable[str]) -> str:
 
 
 def hash_source(modules: Iterable[str]) -> str:
-    """Hash of the source of these modules and of what they import from their own surroundings.
+    """Hash of the source of these modules and of what they import of the user's own.
 
-    That is: modules of the same package, and modules that lie in the same folder unless it is one
-    where packages are installed; of vflsec's own, those of the same folder. Nothing is imported to
-    find them.
+    That is: modules of the same package, and all that are not installed, wherever they lie; of
+    vflsec's own, those of the same folder. Nothing is imported to find them, so what is imported by
+    a name that is computed, or read as data, does not count.
 
     Args:
         modules: import paths; those of the standard library do not count, and of vflsec only in a
@@ -115,24 +115,24 @@ def hash_source(modules: Iterable[str]) -> str:
 def _follow(module: str, files: dict[str, Path]) -> None:
     top = module.partition(".")[0]
     scope = module.rpartition(".")[0] if top == _OURS else top
-    start = None if top == _OURS else _find(top)
-    root = None if start is None else _folder(start)
+    own: dict[str, bool] = {}
     todo = [module]
     while todo:
         name = todo.pop()
         if name in files or not name:
             continue
-        inside = f"{name}.".startswith(f"{scope}.")
-        if not inside and root is None:
-            continue
+        if not f"{name}.".startswith(f"{scope}."):
+            first = name.partition(".")[0]
+            if first not in own:
+                own[first] = top != _OURS and _is_own(first)
+            if not own[first]:
+                continue
         spec = _find(name)
         placed = spec is not None and spec.has_location and spec.origin
         origin = Path(placed) if placed else None
         if spec is not None and origin is None:
             todo.append(name.rpartition(".")[0])  # a folder without __init__.py
         if spec is None or origin is None or not origin.is_file():
-            continue
-        if not inside and root not in origin.parents:
             continue
         files[name] = origin
         todo.append(name.rpartition(".")[0])
@@ -141,15 +141,20 @@ def _follow(module: str, files: dict[str, Path]) -> None:
             todo += _imports(origin.read_bytes(), package)
 
 
-def _folder(spec: ModuleSpec) -> Path | None:
-    """The folder whose modules belong together; None where packages are installed."""
-    if not spec.has_location or spec.origin is None:
-        return None
-    inside = Path(spec.origin).parent
-    folder = inside.parent if spec.submodule_search_locations is not None else inside
+def _is_own(top: str) -> bool:
+    """Whether a module is the user's: neither of Python, nor of vflsec, nor where pip installs."""
+    if top == _OURS or top in sys.stdlib_module_names or (spec := _find(top)) is None:
+        return False
+    if spec.submodule_search_locations is not None:
+        places = [Path(place) for place in spec.submodule_search_locations]
+    elif spec.has_location and spec.origin is not None:
+        places = [Path(spec.origin)]
+    else:
+        return False
+    folders = [place.parent for place in places]
     # of a user, of `--target`, of another environment: what pip put there says so itself
-    installed = str(folder) in sysconfig.get_paths().values() or any(folder.glob("*.dist-info"))
-    return None if installed else folder
+    usual = sysconfig.get_paths().values()
+    return not any(str(f) in usual or any(f.glob("*.dist-info")) for f in folders)
 
 
 def _find(name: str) -> ModuleSpec | None:
