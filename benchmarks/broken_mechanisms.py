@@ -122,6 +122,37 @@ def _spare_first_half(x: Tensor) -> Tensor:
     return x
 
 
+def _make_uniform(x: Tensor) -> Tensor:
+    return 12**0.5 * (torch.special.ndtr(x) - 0.5)
+
+
+def _take_back(plain: Hook) -> Hook:
+    """Every second call of an owner has the noise of the one before with the other sign."""
+    last: dict[tuple[int, torch.Size], Tensor] = {}
+
+    def hook(self: Any, *given: Any) -> Any:
+        own = given[-1]
+
+        def change(x: Tensor) -> Tensor:
+            key = id(own.uses), x.shape
+            return -last.pop(key) if key in last else last.setdefault(key, x)
+
+        return plain(self, *given[:-1], replace(own, rng=_Draws(own.rng, change)))
+
+    return hook
+
+
+def _clip_first_half(plain: Hook) -> Hook:
+    def outgoing(self: Any, message: Any, own: Any) -> Tensor:
+        made = plain(self, message, own)
+        half = made.shape[1] // 2
+        bare = plain(self, message, replace(own, strength=own.strength * 1e-12))
+        left = (message.tensor - bare)[:, half:]
+        return torch.cat([made[:, :half], made[:, half:] + left], dim=1)
+
+    return outgoing
+
+
 def _clip_batch(plain: Hook) -> Hook:
     def outgoing(self: Any, message: Any, own: Any) -> Tensor:
         g = message.tensor
@@ -247,6 +278,11 @@ BROKEN: tuple[tuple[str, Spec, Callable[[Hook], Hook] | None], ...] = (
     ("a last batch without noise", LOSS, draw(_spare_last_batch)),
     ("every tenth row without noise", NOISE, draw(_spare_some_rows)),
     ("half of the parameters without noise", STEPS, draw(_spare_first_half)),
+    ("uniform noise of the same spread", NOISE, draw(_make_uniform)),
+    ("uniform noise of the same spread", STEPS, draw(_make_uniform)),
+    ("noise that every second call takes back", NOISE, _take_back),
+    ("noise that every second call takes back", STEPS, _take_back),
+    ("clipping of half of the rows", NOISE, _clip_first_half),
     ("clipping by batch", NOISE, _clip_batch),
     ("clipping by batch", STEPS, _clip_mean),
     ("noise before clipping", NOISE, _clip_after),

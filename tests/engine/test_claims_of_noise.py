@@ -117,6 +117,22 @@ def spared(noise: Tensor) -> Tensor:
 FIXED = torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
+def witnessed(policy: Policy, steps: int) -> Heard:
+    """What is found in so many messages of 8 rows and 4 columns."""
+    witness = NoiseWitness([5])
+    own = Own("active", torch.tensor([2.0]).double(), Streams([5], "test", dtype=torch.float64))
+    binding = Binding(policy, own, witness=witness)
+    draws = torch.Generator().manual_seed(1)
+    for step in range(steps):
+        x = 0.3 * torch.randn(1, 8, 4, generator=draws, dtype=torch.float64)
+        rows = torch.arange(8).unsqueeze(0)
+        binding.call("outgoing", Message("gradient", "active", "passive", x, rows, step=step))
+    heard = witness.find(policy, 0)
+    assert heard is not None
+    assert heard.numbers == steps * 8 * 4
+    return heard
+
+
 @pytest.mark.parametrize(
     ("fault", "change"),
     [
@@ -127,28 +143,37 @@ FIXED = torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(0), dtype=t
         (Fault.MISSING, lambda g, n: (clipped(g), spared(n))),
         (Fault.REPEATED, lambda g, n: (clipped(g), FIXED)),
         (Fault.TOO_FAR, lambda g, n: (g, n)),
+        (Fault.TOO_FAR, lambda g, n: (torch.cat([clipped(g[:, :6]), g[:, 6:]], dim=1), n)),
+        (Fault.LAW, lambda g, n: (clipped(g), 12**0.5 * (torch.special.ndtr(n) - 0.5))),
         (Fault.COUPLED, lambda g, n: (batch_clipped(g), n)),
     ],
 )
 def test_each_fault_is_told_from_intact_noise(fault: Fault | None, change: Any) -> None:
     policy = Broken(clip=1.0, distribution="gaussian")
     object.__setattr__(policy, "change", change)
-    witness = NoiseWitness([5])
-    own = Own("active", torch.tensor([2.0]).double(), Streams([5], "test", dtype=torch.float64))
-    binding = Binding(policy, own, witness=witness)
-    draws = torch.Generator().manual_seed(1)
-    for step in range(12):
-        x = 0.3 * torch.randn(1, 8, 4, generator=draws, dtype=torch.float64)
-        rows = torch.arange(8).unsqueeze(0)
-        binding.call("outgoing", Message("gradient", "active", "passive", x, rows, step=step))
-    heard = witness.find(policy, 0)
-    assert heard is not None
-    assert heard.numbers == 12 * 8 * 4
+    heard = witnessed(policy, 60)
     found = {f for f, p in heard.p.items() if p < 1e-5}
     assert found if fault else not found
     assert fault is None or fault in found
     certain = {Fault.REPEATED, Fault.TOO_FAR, Fault.COUPLED}
     assert found & certain == {fault} & certain
+
+
+class Alternating(Noise):
+    """Gaussian noise of the claimed scale, which every second call takes back."""
+
+    def outgoing(self, message: Message, own: Own) -> Tensor:
+        g, step = message.tensor, int(message.step or 0)
+        draws = torch.Generator().manual_seed(step // 2)
+        noise = torch.randn(g.shape[1:], generator=draws, dtype=torch.float64)
+        return clipped(g) + own.column(g) * noise * (-1) ** step
+
+
+def test_noise_that_calls_take_back_is_shared() -> None:
+    policy = Alternating(clip=1.0, distribution="gaussian")
+    heard = witnessed(policy, 60)
+    found = {f for f, p in heard.p.items() if p < 1e-5}
+    assert found == {Fault.SHARED}
 
 
 def test_what_would_have_been_found_is_found_with_a_chance_of_eight_in_ten() -> None:

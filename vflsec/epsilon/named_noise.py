@@ -3,10 +3,12 @@
 Who knows models and rows, as the adversary of a claim may, knows what a call would have released
 without noise: the same hook at all but no strength. What is left is the noise itself. It is turned
 into normal numbers, whose squares add up to a chi-square if the claim is true, over all numbers,
-over differences within a batch, and in the surest call and row. This is the likelihood ratio test
-of noise of the claimed scale against less, and finds what coins of canaries are too few for: half
-the noise from a dozen numbers on. Beside it one row is made loud, and may move what is noised by no
-more than the length that the noise is for.
+over differences within a batch, over sums and differences of two calls in turn, and in the surest
+call and row. This is the likelihood ratio test of noise of the claimed scale against less, and
+finds what coins of canaries are too few for: half the noise from a dozen numbers on. Noise of the
+claimed scale whose numbers hardly ever are large, as uniform noise, has another law, and may hide
+nothing where it ends: numbers beyond two deviations are counted. Beside it one row, any of them, is
+made loud, and may move what is noised by no more than the length that the noise is for.
 
 Source: Neyman and Pearson (1933) for the test; Tramer, Terzis, Steinke, Song, Jagielski, Carlini,
 "Debugging differential privacy", 2022, arXiv:2202.12219 for its use.
@@ -34,6 +36,8 @@ QUIET = 1e-12
 LOUD = 1e3
 NEAR = 1e-3
 """By how much sums of rounded numbers may exceed a length."""
+LARGE = 2.0
+"""Deviations beyond which numbers are counted."""
 PRINT = 8
 """So many numbers of a call tell it from every other one."""
 
@@ -48,6 +52,8 @@ class _Record:
         on: calls that were noised.
         sums: of squares of numbers that are standard normal if the claim is true, with their
             number; the least log chance of one of the groups that they came in, with their number.
+        large: how many numbers were beyond :data:`LARGE`; `told` of how many.
+        last: the numbers of the last call of an owner that no other call was paired with.
         flags: replicas in which a fault was seen for sure.
         prints: the first numbers of every call.
         sizes: by how many deviations Poisson batches of `rate` were too large; `drawn` the last.
@@ -56,6 +62,9 @@ class _Record:
     on: Array
     prints: list[set[tuple[int, ...]]]
     sums: dict[str, tuple[Any, int, Any, int]] = field(default_factory=dict)
+    large: Any = 0.0
+    told: Any = 0.0
+    last: dict[Any, Array] = field(default_factory=dict)
     flags: dict[Fault, Any] = field(default_factory=dict)
     calls: int = 0
     sizes: list[Array] = field(default_factory=list)
@@ -70,6 +79,20 @@ class _Record:
         total, count, before, tries = self.sums.get(what, (0.0, 0, 0.0, 0))
         least = np.minimum(before, least)
         self.sums[what] = total + squares.sum(1), count + z[0].size, least, tries + z.shape[1]
+
+    def pair(self, key: Any, z: Array) -> None:
+        """Add what two calls of one owner have in common, in pairs without overlap.
+
+        Args:
+            key: of the owner, and of one of the tensors that it noises.
+            z: numbers (R, b, m), NaN where none is told.
+        """
+        before = self.last.pop((key, z.shape), None)
+        if before is None:
+            self.last[key, z.shape] = z
+            return
+        for what, both in (("sums", z + before), ("differences", z - before)):
+            self.add(what, _fill(both / math.sqrt(2)).reshape(len(z), 1, -1))
 
     def low(self, what: str, r: int) -> float:
         """The chance of so small a sum in replica `r`."""
@@ -108,9 +131,10 @@ class NoiseWitness:
         )
         quiet = self._quieten(own, parts[0])
         bare = list(call.split(call.repeat(quiet)))
-        for left, right in zip(parts, bare, strict=True):
+        for i, (left, right) in enumerate(zip(parts, bare, strict=True)):
             rounding = torch.finfo(call.dtype).eps * 4 * left.abs().amax((1, 2), keepdim=True)
-            _weigh(record, (left - right).cpu().numpy(), rounding.cpu().numpy(), own, named)
+            left, rounding = (left - right).cpu().numpy(), rounding.cpu().numpy()
+            _weigh(record, (id(own), i), left, rounding, own, named)
         record.calls += 1
         if record.calls & (record.calls - 1) == 0:
             with torch.no_grad():
@@ -136,8 +160,11 @@ class NoiseWitness:
             return None
         p = {
             Fault.LESS: record.low("call", r),
-            Fault.SHARED: min(1.0, 2 * min(record.low(k, r) for k in ("rows", "columns"))),
+            Fault.SHARED: min(1.0, len(_SHARED) * min(record.low(k, r) for k in _SHARED)),
             Fault.MISSING: min(1.0, 2 * min(record.surest(k, r) for k in ("call", "row"))),
+            Fault.LAW: float(
+                special.bdtr(record.large[r], record.told[r], 2 * special.ndtr(-LARGE))
+            ),
         }
         p |= {fault: 0.0 if which[r] else 1.0 for fault, which in record.flags.items()}
         if record.sizes:
@@ -145,7 +172,13 @@ class NoiseWitness:
         return Heard(record.sums["call"][1], p)
 
 
-def _weigh(record: _Record, left: Array, rounding: Array, own: Own, named: NamedNoise) -> None:
+_SHARED = ("rows", "columns", "sums", "differences")
+"""Among what numbers of less than the claimed spread are shared noise."""
+
+
+def _weigh(
+    record: _Record, key: Any, left: Array, rounding: Array, own: Own, named: NamedNoise
+) -> None:
     """Add the noise (R, b, m) of one call, which may have been rounded off by so much (R, 1, 1)."""
     strength = own.strength.cpu().numpy().astype(float)
     on = strength > 0
@@ -153,7 +186,11 @@ def _weigh(record: _Record, left: Array, rounding: Array, own: Own, named: Named
     x = x / np.where(on, strength * named.unit, 1.0)[:, None, None]
     if named.law == "laplace":
         x = -np.sign(x) * special.ndtri(np.exp(-np.abs(x)) / 2)
-    z = np.where(np.isfinite(x), x, 1.0)
+    told = np.isfinite(x)
+    record.pair(key, np.where(told, x, np.nan))
+    record.large = record.large + (told & (np.abs(x) > LARGE)).sum((1, 2))
+    record.told = record.told + told.sum((1, 2))
+    z = _fill(x)
     record.on += on
     many, b, m = z.shape
     record.add("call", z.reshape(many, 1, -1))
@@ -168,6 +205,11 @@ def _weigh(record: _Record, left: Array, rounding: Array, own: Own, named: Named
             again[r] = any(first) and tuple(first) in record.prints[r]
             record.prints[r].add(tuple(first))
         record.flags[Fault.REPEATED] = record.flags.get(Fault.REPEATED, False) | again
+
+
+def _fill(x: Array) -> Array:
+    """Numbers with what says nothing in place of those that are not told."""
+    return np.where(np.isfinite(x), x, 1.0)
 
 
 def _apart(z: Array) -> Array:
@@ -196,6 +238,12 @@ def _chance_of_sizes(record: _Record, r: int) -> float:
     return min(1.0, 2 * min(spread, large))
 
 
+def _pick(rows: Tensor, own: Own) -> Tensor:
+    """A place (R,) among `rows` (R, b), of a Poisson batch among those that were drawn."""
+    coins = own.rng.uniform(rows.shape[1:]).to(rows.device)
+    return (coins if own.sample is None else (1 + coins) * own.sample[0].to(coins)).argmax(1)
+
+
 class _Outgoing:
     """A message (R, b, m) of rows."""
 
@@ -214,15 +262,17 @@ class _Outgoing:
         return self.policy.outgoing(self.message, own)
 
     def shout(self, own: Own, named: NamedNoise, bare: list[Tensor]) -> Iterator[Any]:
-        """Faults seen, with the replicas (R,), where the first row is made loud."""
+        """Faults seen, with the replicas (R,), where a row is made loud."""
         x = self.message.tensor.clone()
-        x[:, 0] = LOUD * named.longest * (1 + x[:, 0].abs())
+        every, loud = torch.arange(len(x)), _pick(x[..., 0], own)
+        x[every, loud] = LOUD * named.longest * (1 + x[every, loud].abs())
         made = self.policy.outgoing(replace(self.message, tensor=x), own).double().flatten(2)
         norm = torch.linalg.vector_norm(made, ord=named.order, dim=2)
         yield Fault.TOO_FAR, (norm > named.longest * (1 + NEAR)).any(1)
         if self.policy.by_row:
-            moved = (made - bare[0])[:, 1:].abs().flatten(1)
-            yield Fault.COUPLED, (moved > NEAR * named.longest).any(1)
+            moved = (made - bare[0]).abs()
+            moved[every, loud] = 0.0
+            yield Fault.COUPLED, (moved > NEAR * named.longest).flatten(1).any(1)
 
 
 class _Loss:
@@ -272,16 +322,16 @@ class _Gradients:
         return self.policy.gradients(list(self.plain), self.rows, own)
 
     def shout(self, own: Own, named: NamedNoise, bare: list[Tensor]) -> Iterator[Any]:
-        """The first row that is drawn is zeroed out, or loud against the sum of the others."""
+        """A row that is drawn is zeroed out, or loud against the sum of the others."""
         parts = [p.clone() for p in self.rows()]
         every, b = torch.arange(len(parts[0])), parts[0].shape[1]
-        first = own.sample[0].long().argmax(1) if own.sample is not None else every * 0
+        one = _pick(parts[0].flatten(2)[..., 0], own)
         for p in parts:
-            p[every, first] = 0.0
+            p[every, one] = 0.0
         made = []
         for loud in (0.0, -LOUD):
             for p in parts:
-                p[every, first] = loud * b * p.sum(1)
+                p[every, one] = loud * b * p.sum(1)
             plain = [None if g is None else p.sum(1) for g, p in zip(self.plain, parts)]
             out = self.policy.gradients(plain, lambda: parts, own)
             made.append(torch.cat([x[:, 0] for x in self.split(out)], dim=1))

@@ -146,6 +146,7 @@ class Fault(StrEnum):
     LESS = "less_noise"
     SHARED = "shared_noise"
     MISSING = "missing_noise"
+    LAW = "another_law"
     REPEATED = "repeated_noise"
     TOO_FAR = "row_moves_too_far"
     COUPLED = "row_moves_others"
