@@ -47,6 +47,8 @@ def evaluate(
         before: a baseline that advantages must not exceed, of
             :func:`vflsec.audit.baseline.read_baseline`.
     """
+    if partial:
+        also, only, before = (), True, None
     confidence, looks, level = record.confidence, record.looks, record.level
     every = leakage.read_records(_records(record, results, ("audit", "reference")))
     own, timed, dosed = _by_moment(every)
@@ -62,12 +64,12 @@ def evaluate(
     every_gate = [*own_gates, *(_gate(g, confidence, looks) for g in also)]
     audited = _gated(record, results, points)
     others: list[gates.Verdict] = []
-    if not partial and not only:
+    if not only:
         others += judge_claims(own, _claims(record, results), confidence, looks.share)
-    if not partial and before is not None:
+    if before is not None:
         now = add_grants(own, record.attacks)
         others += judge_regressions(now, before, validated, level, points, record.data)
-    verdicts = [] if partial else [
+    verdicts = [
         v for g in every_gate
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
     ]  # fmt: skip
