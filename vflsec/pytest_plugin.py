@@ -137,10 +137,10 @@ def _unjudged(audit: Audit) -> list[Verdict]:
     from vflsec.report.summary import read_summary
     from vflsec.report.verdicts import format_headline
 
-    asked = bool(audit.summary["gates"])
-    if asked and audit.summary["complete"]:
+    asked, complete = bool(audit.summary["gates"]), audit.summary["complete"]
+    if asked and complete:
         return []
-    found = "INCONCLUSIVE" if asked else "FAIL"
+    found = "FAIL" if complete else "INCONCLUSIVE"
     reason = format_headline(read_summary(audit.summary))[1]
     ruling = Ruling(Rule.NOTHING_SELECTED, reason)
     return [Verdict.about(Training(), Gate(max=0.0), ruling, verdict=found)]

@@ -117,15 +117,17 @@ def spared(noise: Tensor) -> Tensor:
 FIXED = torch.randn(1, 8, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def witnessed(policy: Policy, steps: int) -> Heard:
-    """What is found in so many messages of 8 rows and 4 columns."""
-    witness = NoiseWitness([5])
-    own = Own("active", torch.tensor([2.0]).double(), Streams([5], "test", dtype=torch.float64))
+def witnessed(policy: Policy, steps: int, shape: tuple[int, ...] = (4,), seeds: int = 1) -> Heard:
+    """What is found in so many messages of 8 rows of four numbers, in the first replica."""
+    each = [*range(5, 5 + seeds)]
+    witness = NoiseWitness(each)
+    strength = torch.full((seeds,), 2.0, dtype=torch.float64)
+    own = Own("active", strength, Streams(each, "test", dtype=torch.float64))
     binding = Binding(policy, own, witness=witness)
     draws = torch.Generator().manual_seed(1)
     for step in range(steps):
-        x = 0.3 * torch.randn(1, 8, 4, generator=draws, dtype=torch.float64)
-        rows = torch.arange(8).unsqueeze(0)
+        x = 0.3 * torch.randn(seeds, 8, *shape, generator=draws, dtype=torch.float64)
+        rows = torch.arange(8).expand(seeds, 8)
         binding.call("outgoing", Message("gradient", "active", "passive", x, rows, step=step))
     heard = witness.find(policy, 0)
     assert heard is not None
@@ -159,18 +161,27 @@ def test_each_fault_is_told_from_intact_noise(fault: Fault | None, change: Any) 
     assert found & certain == {fault} & certain
 
 
+@pytest.mark.parametrize("shape", [(4,), (2, 2), (1, 2, 2)])
+def test_rows_of_any_shape_are_made_loud(shape: tuple[int, ...]) -> None:
+    found = witnessed(Noise(clip=1.0, distribution="gaussian"), 6, shape, seeds=2)
+    assert min(found.p.values()) > 1e-3
+    assert found.p[Fault.TOO_FAR] == 1.0
+
+
 class Alternating(Noise):
     """Gaussian noise of the claimed scale, which every second call takes back."""
 
     def outgoing(self, message: Message, own: Own) -> Tensor:
-        g, step = message.tensor, int(message.step or 0)
+        g, step = message.tensor, int(message.step or 0) + self.first  # type: ignore[attr-defined]
         draws = torch.Generator().manual_seed(step // 2)
         noise = torch.randn(g.shape[1:], generator=draws, dtype=torch.float64)
         return clipped(g) + own.column(g) * noise * (-1) ** step
 
 
-def test_noise_that_calls_take_back_is_shared() -> None:
+@pytest.mark.parametrize("first", [0, 1])
+def test_noise_that_calls_take_back_is_shared(first: int) -> None:
     policy = Alternating(clip=1.0, distribution="gaussian")
+    object.__setattr__(policy, "first", first)
     heard = witnessed(policy, 60)
     found = {f for f, p in heard.p.items() if p < 1e-5}
     assert found == {Fault.SHARED}

@@ -134,7 +134,7 @@ def test_the_level_of_a_gate_is_not_said_to_be_that_of_the_audit(summary: dict[s
     assert "95 %" in usual
     shared = copy.deepcopy(summary)
     shared["gates"][0]["gate"]["confidence"] = 1 - 0.05 / 3
-    assert "the 5 % over" in bounds(shared).removeprefix(usual)
+    assert " 5 % " in bounds(shared).removeprefix(usual)
 
 
 def test_without_attacks_no_limit_on_them_is_advised(summary: dict[str, Any]) -> None:

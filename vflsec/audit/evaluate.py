@@ -91,7 +91,7 @@ def evaluate(
         validated=validated,
         verdicts=verdicts,
         exit_code=3 if partial else gates.exit_code(verdicts),
-        findings=[] if partial else found,
+        findings=found,
         partial=partial,
         dosing=doses,
         labels=labels,

@@ -1,9 +1,11 @@
-"""How often the gates of an audit were judged at ever other seeds, and what each look may err.
+"""How often the gates of an audit were judged at other seeds, and what each look may err.
 
 Whoever judges again and again, and stops at the first verdict that suits, errs more often than in
 one look. So each look gets half of the error that is left, 1/2, 1/4, 1/8, ... of it, and all of
-them together err no more often than one look at the audit's confidence (the union bound). A share
-depends on the looks before it alone. So a budget may grow, and two runs are as good as one.
+them together err no more often than one look at the audit's confidence (the union bound). Where no
+further look was planned the first had the whole error, and all together err at most 1.5 times as
+often. A share depends on the looks before it alone. So a budget may grow, and two runs are as good
+as one.
 
 Source: Lan, DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983), on
 spending an error level look by look; here without the looks' correlation.
@@ -52,10 +54,6 @@ class Looks:
         """With a look at these seeds; at the same ones there is nothing new to see."""
         look = tuple(seeds)
         return self if look in self.seeds else replace(self, seeds=(*self.seeds, look))
-
-    def drop_last(self) -> Looks:
-        """Without the last look."""
-        return replace(self, seeds=self.seeds[:-1])
 
     def plan(self, first: int, most: int) -> list[int]:
         """Numbers of seeds at which to look: first where the last look was, then doubling.

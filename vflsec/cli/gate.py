@@ -99,7 +99,7 @@ def gate(
             say(f"Wrote the baseline {baseline}.")
             if seeds < MIN_SEEDS:
                 say(f"It has {seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
-        if report_to is not None:
+        if report_to is not None and result.summary["complete"]:
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)
         notify_github(result.summary)

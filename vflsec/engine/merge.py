@@ -76,8 +76,7 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
                 clear(target)
                 raise
             _take_views(sources, target, record.wanted)
-            missing = merged.unfinished(record.wanted)
-            return judge(merged, record, partial=bool(missing))
+            return judge(merged, record)
 
 
 def _same(folders: Sequence[Path], records: Sequence[AuditRecord]) -> None:

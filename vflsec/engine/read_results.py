@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +38,8 @@ def read_audit(folder: Path, **how: Any) -> Audit:
         return judge(store, export=False, **how)
 
 
-def read_looks(folder: Path, cells: Collection[str] = ()) -> Looks:
-    """The looks at the audit in a results directory; none where no audit was begun.
-
-    A look that was begun counts, but for one that nobody planned to repeat and that was cut off
-    before anything was judged.
-
-    Args:
-        folder: the results directory.
-        cells: keys of the audited trainings, if they are known: where the audit in the folder is of
-            none of them, nobody has looked at these.
+def read_looks(folder: Path) -> Looks:
+    """The looks at what a results directory holds, whatever was begun; none where nothing was.
 
     Raises:
         ConfigError: its results cannot be read.
@@ -55,14 +47,7 @@ def read_looks(folder: Path, cells: Collection[str] = ()) -> Looks:
     if not (folder / STORE_NAME).is_file():
         return Looks()
     with Store(folder, readonly=True) as store:
-        if store.meta("audit") is None:
-            return Looks()
-        record = store.record()
-        if cells and not any(f"audit:{key}" in record.datasets for key in cells):
-            return Looks()
-        looks = record.looks
-        cut = not looks.planned and not record.shard and store.unfinished(record.wanted)
-        return looks.drop_last() if cut else looks
+        return Looks() if store.meta("audit") is None else store.record().looks
 
 
 def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:

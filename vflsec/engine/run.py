@@ -28,7 +28,7 @@ from vflsec.engine.read_results import read_looks
 from vflsec.engine.shard import divide_groups
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_workers
-from vflsec.plan.values import AUDITED, TUNING, Plan, Work
+from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Measure
@@ -151,7 +151,7 @@ def _run(
     asked = loaded.root.audit.attacker
     whole = given is None and how.part is None and not how.keep_views and asked == "default"
     with claim(folder) as lock:
-        looks = _count_looks(folder, loaded.root.audit.seeds, plan, how)
+        looks = _count_looks(folder, loaded.root.audit.seeds, how)
         record = make_record(loaded, plan, where, looks, folder)
         if whole and not how.fresh and (found := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
@@ -194,10 +194,9 @@ def _run(
         return audit
 
 
-def _count_looks(folder: Path, seeds: Sequence[int], plan: Plan, how: Options) -> Looks:
+def _count_looks(folder: Path, seeds: Sequence[int], how: Options) -> Looks:
     """The looks at what a folder holds, with this one; no attack is judged on a single seed."""
-    own = {key for key, role in plan.cells.items() if role == AUDITED}
-    before = Looks() if how.fresh else read_looks(folder, own)
+    before = Looks() if how.fresh else read_looks(folder)
     if not before.seeds:
         before = Looks(planned=how.sequential)
     return before.add(seeds) if how.sequential or len(seeds) > 1 else before
@@ -220,7 +219,7 @@ def _tell_looks(reporter: Reporter, record: AuditRecord) -> None:
     if len(looks.seeds) > 1:
         reporter.note(
             f"Look {len(looks.seeds)} at this audit ({looks} seeds): intervals are of "
-            f"{100 * record.level:g} %, for each look may err."
+            f"{100 * record.level:g} %, for looks share the error."
         )
 
 

@@ -53,7 +53,7 @@ class _Record:
         sums: of squares of numbers that are standard normal if the claim is true, with their
             number; the least log chance of one of the groups that they came in, with their number.
         large: how many numbers were beyond :data:`LARGE`; `told` of how many.
-        last: the numbers of the last call of an owner that no other call was paired with.
+        last: the numbers of the last call of an owner, and whether it was the second of a pair.
         flags: replicas in which a fault was seen for sure.
         prints: the first numbers of every call.
         sizes: by how many deviations Poisson batches of `rate` were too large; `drawn` the last.
@@ -64,7 +64,7 @@ class _Record:
     sums: dict[str, tuple[Any, int, Any, int]] = field(default_factory=dict)
     large: Any = 0.0
     told: Any = 0.0
-    last: dict[Any, Array] = field(default_factory=dict)
+    last: dict[Any, tuple[Array, bool]] = field(default_factory=dict)
     flags: dict[Fault, Any] = field(default_factory=dict)
     calls: int = 0
     sizes: list[Array] = field(default_factory=list)
@@ -81,18 +81,20 @@ class _Record:
         self.sums[what] = total + squares.sum(1), count + z[0].size, least, tries + z.shape[1]
 
     def pair(self, key: Any, z: Array) -> None:
-        """Add what two calls of one owner have in common, in pairs without overlap.
+        """Add what a call has in common with the owner's one before, in two runs of pairs: calls 1
+        and 2, 3 and 4, ..., and calls 2 and 3, 4 and 5, ....
 
         Args:
             key: of the owner, and of one of the tensors that it noises.
             z: numbers (R, b, m), NaN where none is told.
         """
-        before = self.last.pop((key, z.shape), None)
+        before, second = self.last.get((key, z.shape), (None, True))
+        self.last[key, z.shape] = z, not second
         if before is None:
-            self.last[key, z.shape] = z
             return
+        run = "first" if second else "second"
         for what, both in (("sums", z + before), ("differences", z - before)):
-            self.add(what, _fill(both / math.sqrt(2)).reshape(len(z), 1, -1))
+            self.add(f"{run} {what}", _fill(both / math.sqrt(2)).reshape(len(z), 1, -1))
 
     def low(self, what: str, r: int) -> float:
         """The chance of so small a sum in replica `r`."""
@@ -162,9 +164,7 @@ class NoiseWitness:
             Fault.LESS: record.low("call", r),
             Fault.SHARED: min(1.0, len(_SHARED) * min(record.low(k, r) for k in _SHARED)),
             Fault.MISSING: min(1.0, 2 * min(record.surest(k, r) for k in ("call", "row"))),
-            Fault.LAW: float(
-                special.bdtr(record.large[r], record.told[r], 2 * special.ndtr(-LARGE))
-            ),
+            Fault.LAW: _chance_of_few(int(record.large[r]), int(record.told[r])),
         }
         p |= {fault: 0.0 if which[r] else 1.0 for fault, which in record.flags.items()}
         if record.sizes:
@@ -172,7 +172,9 @@ class NoiseWitness:
         return Heard(record.sums["call"][1], p)
 
 
-_SHARED = ("rows", "columns", "sums", "differences")
+_SHARED = (
+    "rows", "columns", "first sums", "first differences", "second sums", "second differences",
+)  # fmt: skip
 """Among what numbers of less than the claimed spread are shared noise."""
 
 
@@ -228,6 +230,12 @@ def _count_sample(record: _Record, own: Own, sampling: Mapping[tuple[str, float]
     record.sizes.append((sizes - size) / math.sqrt(max(size * (1 - record.rate), 1e-12)))
 
 
+def _chance_of_few(large: int, told: int) -> float:
+    """That so few of so many numbers are beyond :data:`LARGE`; binomial."""
+    beyond = 2 * special.ndtr(-LARGE)
+    return float(special.betainc(told - large, large + 1, 1 - beyond)) if large < told else 1.0
+
+
 def _chance_of_sizes(record: _Record, r: int) -> float:
     """That batches of Poisson samples are as equal, as unequal or as large as these."""
     if record.rate >= 1:
@@ -264,7 +272,7 @@ class _Outgoing:
     def shout(self, own: Own, named: NamedNoise, bare: list[Tensor]) -> Iterator[Any]:
         """Faults seen, with the replicas (R,), where a row is made loud."""
         x = self.message.tensor.clone()
-        every, loud = torch.arange(len(x)), _pick(x[..., 0], own)
+        every, loud = torch.arange(len(x)), _pick(x.flatten(2)[..., 0], own)
         x[every, loud] = LOUD * named.longest * (1 + x[every, loud].abs())
         made = self.policy.outgoing(replace(self.message, tensor=x), own).double().flatten(2)
         norm = torch.linalg.vector_norm(made, ord=named.order, dim=2)

@@ -17,8 +17,8 @@ from vflsec.runtime.plain_values import Table
 from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import AttackSpec, CellSpec
 
-AUDITED, TUNING = "audit", "tuning"
-"""Roles of groups: what is audited; trainings on drawn worlds, which are no result of an audit."""
+TUNING = "tuning"
+"""Role of the groups whose trainings are on drawn worlds; no result of an audit."""
 
 _SHOWN = ("name", "parties", "classes", "rows", "missing")
 

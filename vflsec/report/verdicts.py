@@ -28,7 +28,7 @@ BOUNDS = (
 )
 """What every pair of bounds means, said once in each report."""
 _OTHER_LEVEL = (
-    " A line may name another level: a gate may set its own, and looks at ever more seeds divide "
+    " A line may name another level: a gate may set its own, and looks at other seeds divide "
     "the {error:g} % among them."
 )
 
@@ -147,7 +147,10 @@ def find_unfinished(summary: Summary) -> str:
     """Why an audit that is not complete has no verdict, one sentence."""
     if summary.shard:
         return f"Shard {summary.shard}: nothing is judged before `vflsec merge`."
-    return "Not everything planned was measured: nothing is judged before the audit is finished."
+    return (
+        "Not everything planned was measured: nothing is judged before the audit is finished. A "
+        "training that fails each time must be taken out of the scenario."
+    )
 
 
 _ASKED = {
@@ -182,7 +185,8 @@ def build_gates(summary: Summary) -> tree.Section:
     """Every gate at every point, and which attacks are shown to work."""
     verdicts = summary.gates
     page, pages = frozenset({View.PAGE}), frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
-    blocks: list[tree.Block] = [Paragraph(_NO_LIMIT, views=pages)]
+    why = _NO_LIMIT if summary.complete else find_unfinished(summary)
+    blocks: list[tree.Block] = [Paragraph(why, views=pages)]
     if verdicts:
         several = len({v.algorithm for v in verdicts if v.algorithm}) > 1
         lines = tuple(_gate_line(v, several) for v in verdicts)
