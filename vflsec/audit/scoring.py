@@ -27,6 +27,7 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.core.view import Table, View
 from vflsec.measure.attack import Answer
+from vflsec.measure.controls import Control
 from vflsec.measure.prepared import Prepared
 from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TIED, TURNED, Measure, list_victims
 
@@ -177,29 +178,15 @@ def _compared(
 ) -> Iterator[Measure]:  # fmt: skip
     """The measures of an answer beside its controls, of the part of each that is compared."""
     guess = replace(part(guess), target=goal.truth.target)
-    common: dict[str, Any] = {"classes": goal.classes, "prior": goal.prior, "quota": True}
-    for split in dict.fromkeys(answer.of.attack.splits):
-        rows = answer.view.targets[split].cpu().numpy()
-        if not len(rows):
-            continue
-        found = score(guess, goal.truth, rows, metrics=goal.metrics, **common)
-        if any(control.alone for control in answer.controls()):
+    targets = {s: answer.view.targets[s].cpu().numpy() for s in answer.of.attack.splits}
+    targets = {s: rows for s, rows in targets.items() if len(rows)}
+    controls = answer.controls() if targets else ()
+    for split, rows in targets.items():
+        found = _score_rows(guess, goal, rows, goal.metrics)
+        if any(control.alone for control in controls):
             found = [replace(s, chance=None) for s in found]
         names = [_same(s.metric) for s in found]
-        beside: dict[str, dict[str, dict[str, float | None]]] = {}
-        asked = _asked(goal, rows, names)
-        for control in answer.controls():
-            if asked not in control.figures:  # it stands beside many strengths and attacks
-                same = replace(part(control.guess), target=goal.truth.target)
-                told = score(same, goal.truth, rows, metrics=names, **common)
-                control.figures[asked] = {s.metric: s.value for s in told} | {
-                    key: value for s in told for c in s.by_class
-                    for key, value in zip(_of_class(s.metric, c.label), (c.share, c.sure),
-                                          strict=True)
-                }  # fmt: skip
-            cv = control.cv if math.isfinite(control.cv) else None
-            for name, value in control.figures[asked].items():
-                beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
+        beside = _score_controls(controls, goal, part, rows, names)
         notes = guess.notes
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
@@ -211,11 +198,41 @@ def _compared(
             notes = guess.notes
 
 
+def _score_controls(
+    controls: Sequence[Control], goal: Goal, part: Callable[[Guess], Guess],
+    rows: NDArray[np.int64], names: Sequence[str],
+) -> dict[str, dict[str, dict[str, float | None]]]:  # fmt: skip
+    """By metric and control its figure, and its cross-validated score."""
+    beside: dict[str, dict[str, dict[str, float | None]]] = {}
+    asked = _asked(goal, rows, names)
+    for control in controls:
+        if asked not in control.figures:  # it stands beside many strengths and attacks
+            same = replace(part(control.guess), target=goal.truth.target)
+            told = _score_rows(same, goal, rows, names)
+            control.figures[asked] = {s.metric: s.value for s in told} | {
+                key: value for s in told for c in s.by_class
+                for key, value in zip(_of_class(s.metric, c.label), (c.share, c.sure), strict=True)
+            }  # fmt: skip
+        cv = control.cv if math.isfinite(control.cv) else None
+        for name, value in control.figures[asked].items():
+            beside.setdefault(name, {})[control.name] = {"value": value, "cv": cv}
+    return beside
+
+
+def _score_rows(
+    guess: Guess, goal: Goal, rows: NDArray[np.int64], metrics: Sequence[str] | None
+) -> list[Score]:
+    return score(
+        guess, goal.truth, rows, classes=goal.classes, prior=goal.prior, quota=True, metrics=metrics
+    )
+
+
 def _asked(goal: Goal, rows: NDArray[np.int64], names: Sequence[str]) -> bytes:
     """A hash of all that a score depends on but the answer, of which a column may be meant."""
     made = hashlib.sha256(repr((goal.truth.target, goal.classes, list(names))).encode())
-    of, columns = goal.truth, np.empty(0) if goal.truth.columns is None else goal.truth.columns
-    for x in (goal.prior, rows, of.rows, of.values, columns):
+    of, none = goal.truth, np.empty(0)
+    columns, people = (none if x is None else x for x in (of.columns, of.people))
+    for x in (goal.prior, rows, of.rows, of.values, columns, people):
         made.update(f"{x.dtype.str} {x.shape}".encode())
         made.update(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)
     return made.digest()
