@@ -58,6 +58,7 @@ def test_means_over_seeds_have_intervals(trained: vflsec.Trained) -> None:
     assert point.seeds == 2
 
 
+@pytest.mark.slow
 def test_who_receives_what_is_read_attacks_where_nobody_is_named(trained: vflsec.Trained) -> None:
     found = vflsec.measure(trained, [{"name": "embedding_inversion", "aux_rows": 40}, "norm"])
     whom = dict(zip(found.attack, found.adversary, strict=True))

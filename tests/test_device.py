@@ -194,6 +194,7 @@ def test_messages_move_by_rounding_alone(defense: str, tasks: dict[int, Any]) ->
         assert farthest_message(here, sent(other, tasks, "cpu")) > 5 * ROUNDED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defense", sampled(["iso", "noise", "alibi"]))
 def test_the_comparison_with_a_gpu_would_see_that_nothing_is_drawn(
     defense: str, tasks: dict[int, Any], monkeypatch: pytest.MonkeyPatch

@@ -165,6 +165,7 @@ def test_settings_are_chosen_over_the_seeds_that_all_of_them_share(script: Any) 
     assert run.chosen(pd.DataFrame(made), at, "Local") == 0
 
 
+@pytest.mark.slow
 def test_the_page(script: Any) -> None:
     found = invented(script)
     words = part(script, "words")
@@ -205,6 +206,7 @@ def counted(script: Any, bytes_of: dict[str, list[float]], fourth: float = 0.72)
     return pd.DataFrame(made)
 
 
+@pytest.mark.slow
 def test_bytes_to_a_target(script: Any) -> None:
     """Within 0.005 of the best of FedSplitNN, on validation rows; ratios by seed."""
     words, claims = part(script, "words"), part(script, "claims")
@@ -229,6 +231,7 @@ def test_bytes_to_a_target(script: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_cannot_be_encrypted_says_so_and_probes_are_after_pre_training(script: Any) -> None:
     words, found = part(script, "words"), invented(script)
     world = "credit, 300 labels"
@@ -263,6 +266,7 @@ def test_where_more_seeds_were_run_these_alone_count(script: Any) -> None:
     assert "further ones" not in words.page(every[every.seed < 8], 8)
 
 
+@pytest.mark.slow
 def test_seeds_for_open_claims_count_for_cap_and_not_for_leakage(script: Any) -> None:
     """The first four of eight and four further seeds are attacked; CAP takes the latter."""
     words, found, at = part(script, "words"), invented(script), "credit, 300 labels"
@@ -286,6 +290,7 @@ def test_seeds_for_open_claims_count_for_cap_and_not_for_leakage(script: Any) ->
     assert table(words.page(both, 4)) == table(words.page(found, 4)) != []
 
 
+@pytest.mark.slow
 def test_a_page_of_kept_figures_is_that_of_fresh_ones(script: Any, tmp_path: Path) -> None:
     """Encryption has no strength: its empty place must not turn the others' into words."""
     words, found = part(script, "words"), invented(script)
@@ -320,6 +325,7 @@ def test_a_difference_in_cap_is_the_sum_of_its_parts(script: Any) -> None:
     assert f"| {at} | FedSplitNN | -0.020 [-0.020, -0.020] | +0.045 [" in text
 
 
+@pytest.mark.slow
 def test_why_not_is_told_of_what_was_tried(script: Any) -> None:
     words, claims = part(script, "words"), part(script, "claims")
     made = []

@@ -46,6 +46,7 @@ def test_a_planted_leak_fails_and_noise_does_not(tmp_path: Path) -> None:
         audited(tmp_path / "b", 0.0)
 
 
+@pytest.mark.slow
 def test_each_step_may_have_all_rows_and_own_columns(tmp_path: Path) -> None:
     """A quantity, seen in the embedding's gradient, beside columns that have half of it."""
     g = np.random.default_rng(0)

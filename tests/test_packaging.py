@@ -127,6 +127,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFil
         yield wheel
 
 
+@pytest.mark.slow
 def test_wheel_holds_every_module(archive: zipfile.ZipFile) -> None:
     names = set(archive.namelist())
     wanted = set()
@@ -242,6 +243,7 @@ def offences(tree: ast.Module) -> list[str]:
     return [f"line {line}: {what}" for line, what in sorted(found)]
 
 
+@pytest.mark.slow
 def test_nothing_forbidden_is_called() -> None:
     assert {name_of(p): found for p in PACKAGE if (found := offences(parse(p)))} == {}
 

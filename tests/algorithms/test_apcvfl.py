@@ -183,6 +183,7 @@ def test_a_passive_party_ends_with_what_it_could_have_trained_alone() -> None:
         assert all(torch.equal(a[k], b[k]) for k in a)
 
 
+@pytest.mark.slow
 def test_autoencoders_keep_their_best_weights_by_rows_held_out_at_home() -> None:
     fed = trained(APCVFL(**SMALL | {"autoencoder_epochs": 60, "autoencoder_patience": 2}),
                   stacked(few(), few()), [0, 1])  # fmt: skip
@@ -264,6 +265,7 @@ def r2(measures: list[Measure]) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_upload_gives_columns_away_and_iso_buries_them() -> None:
     """Own columns tell nothing of them; noise of 30 times the rows leaves nothing."""
     told = {}

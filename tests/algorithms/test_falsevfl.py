@@ -345,6 +345,7 @@ def attacked(
 NORM, DIRECTION, COMPLETION = "norm", "direction", "model_completion(variants=['logistic'])"
 
 
+@pytest.mark.slow
 def test_labels_reach_no_bottom_that_is_frozen() -> None:
     """Training has no gradient to read, and completion finds what pre-training left."""
     found = attacked(ON_LABELS)

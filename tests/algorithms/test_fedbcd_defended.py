@@ -52,6 +52,7 @@ def test_every_one_of_the_q_updates_is_clipped(party: str) -> None:
     assert 0.5 * rate * clip < moved[1] <= rate * clip * momentum * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_the_accountant_counts_every_local_update() -> None:
     tasks = {0: small_task(0)}
     made = {}

@@ -121,6 +121,7 @@ def one_step(algorithm: FedCVT, stacked: Stack | None = None) -> tuple[Federatio
     return fed, passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", sampled(["t_fed", "t_guest", "t_host"]))
 def test_a_threshold_next_to_one_selects_nothing(threshold: str) -> None:
     fed, _ = one_step(FedCVT(**SMALL, **EAGER))
@@ -273,6 +274,7 @@ def test_tables_keep_the_gradients_of_labelled_rows() -> None:
         assert torch.equal(table.tensor[order], 16.0 * labelled[0][expected])
 
 
+@pytest.mark.slow
 def test_a_cell_does_not_depend_on_its_company() -> None:
     """Also where some replicas select pseudo-labels and others do not."""
     sure = {"t_fed": 0.65, "t_guest": 0.55, "t_host": 0.55, "sharpening": 0.1}
@@ -285,6 +287,7 @@ def test_a_cell_does_not_depend_on_its_company() -> None:
         assert_same(many.state(), one.state(), of=(r, 0))
 
 
+@pytest.mark.slow
 def test_pseudo_labels_are_mostly_right() -> None:
     """On an easy world, sure and agreeing heads know the label of rows they never saw."""
     tasks = {s: few_aligned(small_task(s, n=600, signal=4.0), 120) for s in (0, 1)}

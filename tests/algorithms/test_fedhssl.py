@@ -28,6 +28,7 @@ def test_without_aggregation_it_is_fedgssl(ssl: str) -> None:
     assert not same(tensors(on["pretrain"]), tensors(plain["pretrain"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ssl", sampled(METHODS[::-1]))
 def test_gamma_zero_makes_the_local_step_fedlocal_ssl(ssl: str) -> None:
     alone = tensors(trained("fedlocal_ssl", ssl=ssl)[2]["pretrain"], "local")

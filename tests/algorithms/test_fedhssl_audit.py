@@ -97,6 +97,7 @@ def test_single_towers_can_be_attacked() -> None:
     assert all(v is not None and 0 <= v <= 1 for v in values.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", sampled(["embedding", "state"]))
 def test_iso_in_pretraining_changes_the_passive_bottom_and_zero_does_not(on: str) -> None:
     algorithm = registry.algorithms.create("fedhssl", SMALL | {"server": "third"})
@@ -115,6 +116,7 @@ def test_iso_in_pretraining_changes_the_passive_bottom_and_zero_does_not(on: str
     assert all(bool(torch.isfinite(v).all()) for v in states[1.0].values())
 
 
+@pytest.mark.slow
 def test_an_attack_on_gradients_is_not_observable_in_pretraining() -> None:
     tasks = {s: small_task(s) for s in (0, 1)}
     params = SMALL | {"own_control": False}

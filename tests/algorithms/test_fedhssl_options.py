@@ -84,6 +84,7 @@ def test_cross_step_sends_two_tensors_a_batch_and_passive_party(updates: int) ->
     assert not ledger(fed, phase="pretrain", kind="gradient")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["active", "third"])
 def test_aggregation_ledger(server: str) -> None:
     _, fed, _ = trained("fedhssl", {"widths": (4, 6, 5)}, server=server)
@@ -117,6 +118,7 @@ def test_published_state_size() -> None:
 # Pooling, options, use
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", sampled(["concat", "mean", "cross", "local"]))
 def test_pooling_is_fine_tuned_and_heads_are_dropped(pooling: str) -> None:
     algorithm, fed, states = trained("fedhssl", pooling=pooling)
@@ -230,6 +232,7 @@ def own_bottom(schema: Schema, out: int) -> nn.Module:
     return Own(schema.shape[0], out)
 
 
+@pytest.mark.slow
 def test_four_parties_with_categoricals_learn() -> None:
     world = {"widths": (4, 6, 3, 5), "categorical": True, "signal": 4.0}
     algorithm, fed, _ = trained(

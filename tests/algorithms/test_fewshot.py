@@ -73,6 +73,7 @@ def test_confidence_next_to_one_is_one_shot_with_one_more_local_round() -> None:
             assert all(torch.equal(a[k], b[k]) for k in a)
 
 
+@pytest.mark.slow
 def test_chosen_rows_are_learnt_as_labelled() -> None:
     stack = small_stack([0, 1], unaligned=60, signal=6.0)
     settings = FEW | {"infer_epochs": 40, "lr": 1e-2, "local_epochs": 6}

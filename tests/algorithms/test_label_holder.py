@@ -68,6 +68,7 @@ def test_without_a_top_the_label_holder_trains_nothing(name: str) -> None:
     assert {(r["kind"], r["sender"], r["receiver"]) for r in lines} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(["oneshot", "fewshot"]))
 def test_one_shot_in_its_own_setting(name: str) -> None:
     """Two clients with columns, a server with labels: 3 N_o d numbers a client, 4 N_o d + N_k (d+1)

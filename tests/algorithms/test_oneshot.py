@@ -420,6 +420,7 @@ def test_too_few_rows_to_judge_by_are_not_held_out(share: float, found: bool) ->
     assert phases["local"].rows.shape[1] == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "dropout"),
     sampled([(OneShot, 0.2), (FewShot, 0.2), (OneShot, 0.0), (FewShot, 0.0)]),

@@ -148,6 +148,7 @@ def test_unsplit_reads_every_label_whatever_the_middle_is(classes: int) -> None:
         assert figure(guess, view, task, "accuracy") > 0.98
 
 
+@pytest.mark.slow
 def test_unsplit_is_calm_where_nothing_about_the_truth_crosses() -> None:
     made = registry.datasets.create("sealed")
     tasks = {s: make_task(made.load(s), s, shuffle_labels=True) for s in (0, 1)}
@@ -174,6 +175,7 @@ def test_a_defense_that_it_cannot_carry_fails_closed() -> None:
         UShaped(**SMALL).step(fed, stack([0]).rows("labelled")[:, :16])
 
 
+@pytest.mark.slow
 def test_an_audit_of_it() -> None:
     """Gradient attacks see the labels; the attack on the sum is refused; columns leak forwards."""
     tasks = {s: small_task(s, n=400) for s in (0, 1)}

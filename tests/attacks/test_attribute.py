@@ -399,6 +399,7 @@ def test_whichever_rests_on_auxiliary_rows_alone() -> None:
     assert again.notes["question"] == first
 
 
+@pytest.mark.slow
 def test_whichever_is_judged_as_the_question_that_it_chose() -> None:
     tasks = {0: small_task(0, n=400)}
     spec = AttackSpec("attribute", {"column": "*"}, ("active",), aux_rows=60)

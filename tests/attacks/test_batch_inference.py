@@ -97,6 +97,7 @@ def test_deeper_bottoms_determine_larger_batches() -> None:
     assert measure(guess, y) == 1.0
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_is_underdetermined_better_than_chance() -> None:
     view, y = one_step(64, 32, 10)
     assert not linear_system(
@@ -275,6 +276,7 @@ def first_epochs(view: View, epochs: int) -> View:
     return with_steps(view, kept)
 
 
+@pytest.mark.slow
 def test_equations_of_ten_epochs_determine_what_those_of_one_do_not() -> None:
     """A linear layer of 9 parameters a class, batches of 48, no noise."""
     view, y = epochs_of(48, [0.0] * 10)
@@ -293,6 +295,7 @@ def test_noise_that_is_drawn_anew_averages_out(loud: float, most: float, least: 
     assert measure(bli().infer(view, rng()), y) > least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quiet", "hidden"), sampled([(3, 0), (0, 32), (0, 0), (3, 32)]))
 def test_an_epoch_without_noise_is_heard_among_loud_ones(quiet: int, hidden: int) -> None:
     """Solved rows stand; of what is not determined, a loud epoch takes next to nothing."""
@@ -311,6 +314,7 @@ def test_a_factor_of_all_epochs_hides_no_label(factor: float) -> None:
     assert measure(bli().infer(other, rng()), y) > 0.92
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", sampled([0, 32]))
 def test_ten_epochs_of_noise_say_nothing(hidden: int) -> None:
     view, y = epochs_of(30, [1e6] * 10, rows=900, hidden=hidden)
@@ -320,6 +324,7 @@ def test_ten_epochs_of_noise_say_nothing(hidden: int) -> None:
     assert abs(measure(bli().infer(still, rng()), other) - 0.5) < 4 * 0.5774 / 900**0.5
 
 
+@pytest.mark.slow
 def test_ten_classes_and_a_smaller_last_batch() -> None:
     view, y = epochs_of(64, [0.0] * 10, columns=32, classes=10)
     first = bli(method="closed").infer(first_epochs(view, 1), rng())
@@ -379,6 +384,7 @@ def test_an_answer_the_wrong_way_round_is_turned_where_a_row_is_known(
     assert plain.notes["reading"] == "smallest entry"
 
 
+@pytest.mark.slow
 def test_renamed_classes_are_read_from_known_rows() -> None:
     view, y = epochs_of(32, [0.0] * 10, columns=32, classes=5)
     other = (y + 1) % 5

@@ -111,6 +111,7 @@ def test_one_column_in_one_entry_is_not_lost_among_columns_that_nobody_tells() -
     assert r2(guess, x) == pytest.approx(1 / 12, abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", sampled([4, 12, 40]))
 def test_half_of_one_column_in_one_entry_is_found(columns: int) -> None:
     """That was dropped where it was not better by three standard errors: 0.30, 0.32 and 0.18."""
@@ -124,6 +125,7 @@ def test_half_of_one_column_in_one_entry_is_found(columns: int) -> None:
     assert np.mean([column_r2(g, x, 0) for g, x in zip(found, tables, strict=True)]) > 0.35
 
 
+@pytest.mark.slow
 def test_columns_that_nothing_tells_are_left_at_their_means() -> None:
     """The best of many fits was taken as it was: -0.05 of four columns on 60 rows."""
     tables = [normal(1000, 4, seed=seed) for seed in range(5)]
@@ -172,6 +174,7 @@ def test_independent_columns_behind_noise_are_told_worse_than_by_their_means(see
     assert -0.12 < r2(guess, x) < 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("defense", "strength"), sampled([("embedding_noise", 0.3), ("dcor", 10.0)])
 )
@@ -280,6 +283,7 @@ def advantage(m: Measure) -> float:
     return float(m.value or 0) - max(c["value"] for c in m.controls.values())
 
 
+@pytest.mark.slow
 def test_rare_categories_do_not_hide_that_columns_are_told() -> None:
     """Of 20 codes, most of a row or two, each counted as much as a number: 0.22 to 0.29."""
     tasks = {}
@@ -311,6 +315,7 @@ def test_one_plain_column_of_twelve_has_an_r2_of_its_own() -> None:
     assert found["r2_column"].controls.keys() == found["r2"].controls.keys()
 
 
+@pytest.mark.slow
 def test_where_nothing_is_told_the_named_column_is_not_either() -> None:
     """Named by luck on 60 rows, it is told no better on the others than by own columns."""
 

@@ -160,6 +160,7 @@ def test_columns_of_other_rows_teach_nothing() -> None:
     assert max(hijacked("sum", 4, mixed=True).r2) < 0.05
 
 
+@pytest.mark.slow
 def test_embeddings_under_other_ids_tell_nothing() -> None:
     found = hijacked("sum", 4)
     told = [figure(fsha(), shuffled(v), t) for v, t in zip(found.views, found.tasks, strict=True)]
@@ -167,6 +168,7 @@ def test_embeddings_under_other_ids_tell_nothing() -> None:
     assert max(gains) < 0.05
 
 
+@pytest.mark.slow
 def test_half_as_many_numbers_hold_half_of_the_columns() -> None:
     """The case it cannot do: two principal components of four alike columns are half of them."""
     found = hijacked("sum", 4, cut=2)
@@ -241,6 +243,7 @@ def test_it_leaves_alone_what_it_cannot_or_may_not_change(use: str) -> None:
     assert torch.equal(policy.outgoing(other, mine), z), "nothing is known of passive2"
 
 
+@pytest.mark.slow
 def test_known_rows_are_not_scored_and_the_critic_does_not_ask_whose_they_are() -> None:
     """Embeddings of auxiliary rows may be anything, and no label of a test row is read."""
     found = hijacked("skewed", 2, "critic", epochs=2)
@@ -259,6 +262,7 @@ def test_known_rows_are_not_scored_and_the_critic_does_not_ask_whose_they_are() 
         assert len(guess.rows) == 360 - 20 - 100
 
 
+@pytest.mark.slow
 def test_noise_on_embeddings_stops_half_and_one_replica_is_as_good_as_two() -> None:
     """Through the engine: controls, scored rows, and figures that depend on no company."""
     tasks = {s: world("sum", s, 4) for s in (0, 1)}
@@ -294,6 +298,7 @@ def test_what_it_needs_is_said() -> None:
     assert not fsha().pointless(quantity)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", sampled(["quantity", "several"]))
 def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
     """Its policy was refused beside a quantity or several labels, as if it were a defense."""
@@ -318,6 +323,7 @@ def test_it_needs_no_classes_where_it_looks_at_none(made: str) -> None:
     assert "fsha needs classes" in found["fsha(use=critic)"].reason
 
 
+@pytest.mark.slow
 def test_each_embedding_of_a_step_has_a_pilot_as_wide_as_it_is() -> None:
     """The pilot of the first width was taken for all: `fedcvt`, which sends blocks too, ended in an
     internal error, and so did critics of messages with and without labels.

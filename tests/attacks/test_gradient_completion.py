@@ -291,6 +291,7 @@ WORLDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("defense", "strength", "share", "randomised_form"), sampled(WORLDS))
 def test_behind_defenses_it_at_least_equals_every_single_attack(
     defense: str, strength: float, share: float, randomised_form: dict[str, float]

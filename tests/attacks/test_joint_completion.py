@@ -127,6 +127,7 @@ def test_messages_that_are_no_better_than_own_columns_add_to_them(kind: str) -> 
     assert found[0] > 0.1 > found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", sampled([20, 60]))
 @pytest.mark.parametrize("kind", sampled(ALONE))
 def test_messages_that_say_nothing_leave_own_columns_as_they_were(kind: str, known: int) -> None:
@@ -272,6 +273,7 @@ def test_the_weight_is_what_makes_the_known_labels_likeliest() -> None:
     assert find_weight(noise, good, y)[1] > find_weight(noise, noise, y)[1]
 
 
+@pytest.mark.slow
 def test_columns_that_tell_nothing_do_not_lead_astray() -> None:
     """From labels alone the same is found: of both starts the one that known labels speak for.
 
@@ -287,6 +289,7 @@ def test_columns_that_tell_nothing_do_not_lead_astray() -> None:
     assert min(found) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "params", "status"),
     sampled(

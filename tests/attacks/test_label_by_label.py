@@ -120,6 +120,7 @@ def test_the_gradient_at_the_cut_is_the_sum_over_labels() -> None:
     torch.testing.assert_close(cut, by_formula(fed, algorithm, rows), rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_every_label_is_read_off_undefended_gradients_and_none_under_heavy_noise() -> None:
     assert min(auc_of_each(world(), "similarity").values()) > 0.95
     assert min(auc_of_each(world(), "direction", positives=5).values()) > 0.95
@@ -127,6 +128,7 @@ def test_every_label_is_read_off_undefended_gradients_and_none_under_heavy_noise
     assert max(abs(v - 0.5) for v in found.values()) < 4 * ERROR
 
 
+@pytest.mark.slow
 def test_own_columns_with_the_same_known_rows_are_the_control_of_each_label() -> None:
     """They do not reach what gradients tell, and every label has controls of its own."""
     frame = measure(world(), "similarity", by_seed=True)

@@ -214,6 +214,7 @@ def gains(found: list[list[Measure]]) -> list[float]:
 KINDS = sampled([{}, {"references": 4}, {"signal": "trajectory"}])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", KINDS)
 def test_test_rows_of_another_kind_are_no_membership(params: dict[str, Any]) -> None:
     """Four in ten labels of test rows are wrong: an AUC of 0.7 that training has no part in.
@@ -234,6 +235,7 @@ def test_test_rows_of_another_kind_are_no_membership(params: dict[str, Any]) -> 
     assert min(gains(loud)) > 0.25
 
 
+@pytest.mark.slow
 def test_test_rows_that_are_easier_hide_no_membership() -> None:
     """Three in ten labels of training rows are wrong and kept by heart: test rows, which have none,
     are answered about as surely, and an AUC beside 0.5 tells half of it.

@@ -164,6 +164,7 @@ def test_in_messages_without_a_value_nothing_is_found() -> None:
     assert abs(np.mean(found) - 0.5) < 4 * 0.0179 / np.sqrt(8)
 
 
+@pytest.mark.slow
 def test_an_embedding_that_is_the_value_is_read() -> None:
     found = audited(tasks(3), "residual", "value_completion")
     assert np.mean(found["r2"]) > 0.5

@@ -173,6 +173,7 @@ def nothing(values: list[float], question: str) -> None:
     assert abs(np.mean(values) - 0.5) < 0.06, question
 
 
+@pytest.mark.slow
 def test_nothing_is_found_under_heavy_noise() -> None:
     """Noise of 1,000 times the messages, six worlds."""
     trained = train(

@@ -83,6 +83,7 @@ def test_the_entropy_of_even_shares_is_log_of_classes() -> None:
     assert value.item() == pytest.approx(2.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", sampled([3, 2]))
 def test_it_recovers_labels_from_gradients_alone(classes: int) -> None:
     view, y, _ = world(classes)
@@ -150,6 +151,7 @@ def behind_noise(name: str, strengths: list[float], epoch: str = "best") -> tupl
     return measure(guess, y), guess.notes.get("epoch", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "strength", "alone", "least"),
     sampled([("unsplit", 3.0, 0.8, 0.95), ("exploit", 2.0, 0.75, 0.9)]),
@@ -163,6 +165,7 @@ def test_noise_that_is_drawn_anew_in_each_epoch_averages_out(
     assert found > least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strengths", "reads"),
     sampled([([0.0] + [20.0] * 9, "first"), ([20.0] + [0.0] * 9, "mean")]),
@@ -265,6 +268,7 @@ def test_misfits_without_a_network_are_those_of_the_objective() -> None:
     assert (off.mean() / length).item() == pytest.approx(whole.item(), abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "least"), sampled([(0.0, 0.97), (1.5, 0.7)]))
 def test_a_part_of_the_rows_tells_as_much_as_all(noise: float, least: float) -> None:
     """A surrogate of 300 rows of 1000: the guesses of all rows agree with those of a full one."""

@@ -85,6 +85,7 @@ def test_neither_reads_it_alone() -> None:
     assert not server.holders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", sampled([(("active", "passive1"),), (("active",),)]))
 def test_masks_leave_the_coordinator_nothing_to_read(masked: tuple[str, ...]) -> None:
     """They stop this, and not the key: labels are read from d as ever."""

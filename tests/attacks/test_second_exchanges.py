@@ -175,6 +175,7 @@ def told_columns(name: str, params: dict[str, Any], grants: dict[str, Any]) -> l
     return [r.measures[0] for r in cohort(asked, tasks, epochs=2, batch_size=32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "params", "grants", "tells"), sampled(REPLAYING))
 def test_replays_of_columns_take_the_embedding_that_the_model_reads(
     monkeypatch: pytest.MonkeyPatch, name: str, params: dict[str, Any], grants: dict[str, Any],

@@ -95,15 +95,18 @@ def values(name: str, metric: str = "auc", classes: int = 2, defense: Any = ()) 
     return out
 
 
+@pytest.mark.slow
 def test_it_reads_balanced_labels_where_the_length_alone_cannot() -> None:
     assert min(values("swap_probe")) > 0.97
     assert max(values("norm")) < 0.65
 
 
+@pytest.mark.slow
 def test_it_reads_three_classes() -> None:
     assert min(values("swap_probe", "accuracy", classes=3)) > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "defense", sampled([DefenseSpec("iso", {}, "", 5.0), DefenseSpec("max_norm", {}, "", 1.0)])
 )
@@ -111,6 +114,7 @@ def test_defenses_that_level_lengths_stop_it(defense: DefenseSpec) -> None:
     assert max(values("swap_probe", defense=(defense,))) < 0.65
 
 
+@pytest.mark.slow
 def test_randomised_labels_lower_it_but_do_not_stop_it() -> None:
     """At epsilon 1 a released label tells e / (1 + e) = 0.731; the other party's columns add."""
     found = values("swap_probe", defense=(DefenseSpec("label_dp", {}, "", 1.0),))

@@ -92,6 +92,7 @@ def test_rows_with_the_shortest_gradients_are_of_the_goal(goal: int) -> None:
         assert right >= 11, "a coin gets as far once in ninety"
 
 
+@pytest.mark.slow
 def test_it_turns_predictions_and_costs_less_than_gradient_replacement() -> None:
     ours, theirs = run("villain"), run("gradient_replacement", value=6.0)
     assert ours["success"] > 0.9
@@ -105,6 +106,7 @@ def test_a_trigger_of_strength_zero_turns_nothing() -> None:
     assert found["success"] == found["clean"]
 
 
+@pytest.mark.slow
 def test_the_published_signs_live_by_the_poison() -> None:
     """The null of the poison: no row is trained with the trigger, which then means nothing."""
     poisoned = run("villain", signs="fixed", share=0.1)

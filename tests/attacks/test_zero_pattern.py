@@ -266,6 +266,7 @@ def test_the_order_of_the_only_epoch_is_seen() -> None:
     assert measure(guess, y, rows=view.targets["train"]) > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", sampled(["sorted", "random", "first", "pure"]))
 def test_an_epoch_that_is_ordered_by_something_else_is_hardly_ever_read(how: str) -> None:
     """Of sixty nulls 0.6 may be read by chance, and what is read tells nothing."""
@@ -281,6 +282,7 @@ def test_an_epoch_that_is_ordered_by_something_else_is_hardly_ever_read(how: str
     assert abs(np.mean(found) - 0.5) < 0.01
 
 
+@pytest.mark.slow
 def test_more_epochs_to_choose_from_do_not_hide_what_all_tell() -> None:
     """Zero rows tell 0.75 of the pairs; no lucky epoch of thirty is taken for them."""
     for seed in range(20):

@@ -72,6 +72,7 @@ def several(seed: int, parties: int = 5) -> Source:
     return Source("w", named, "p0", y, ("no", "yes"))
 
 
+@pytest.mark.slow
 def test_intervals_of_many_pairs_hold_together() -> None:
     """5 parties: 4 figures of the label, and one of columns of each pair but those about the first,
     which has every row. Of one such pair of two parties there are 2 figures."""

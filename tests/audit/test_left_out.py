@@ -74,6 +74,7 @@ def test_hits_at_few_false_alarms_turned_round_have_no_control() -> None:
         assert one(both, gate, LIVE).verdict == verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0.3, 0.5, 0.8])
 @pytest.mark.parametrize("limit", [0.01, 0.05])
 def test_at_the_limit_it_fails_in_at_most_one_audit_of_twenty(left: float, limit: float) -> None:

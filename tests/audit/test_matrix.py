@@ -42,6 +42,7 @@ def test_labels_are_the_active_partys_and_columns_those_of_the_others() -> None:
     assert list_victims("embedding", ("bank",), parties, "telco") == ("telco",)
 
 
+@pytest.mark.slow
 def test_every_measure_names_its_victim() -> None:
     tasks = {s: small_task(s, n=200, widths=(3, 4, 4)) for s in (0, 1)}
     cells = [CellSpec({"name": "s"}, "splitnn", {"epochs": 2, "cut": 3}, seed=s) for s in tasks]
@@ -178,6 +179,7 @@ def test_what_a_defense_lets_through_is_not_in_it() -> None:
     assert cell.defense == "noise"
 
 
+@pytest.mark.slow
 def test_an_audit_says_who_leaks_to_whom_everywhere(tmp_path: Path) -> None:
     audit = run_audit(
         {

@@ -357,6 +357,7 @@ def test_hits_of_an_answer_turned_round_are_those_of_its_scores_turned_round(met
     assert auc.turned is None
 
 
+@pytest.mark.slow
 def test_rows_that_scores_do_not_tell_apart_count_as_any_of_them_might() -> None:
     """The mean over 4000 orders of tied rows; an answer of nothing is decided as its control is.
 

@@ -93,6 +93,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return run_audit(SCENARIO, tmp_path_factory.mktemp("drawn"), device="cpu")
 
 
+@pytest.mark.slow
 def test_an_audit_of_images_keeps_and_shows_them(audit: Audit) -> None:
     drawn = audit.summary["pictures"]
     assert [(p["strength"], p["seed"], p["party"]) for p in drawn] == [
@@ -133,6 +134,7 @@ def test_pictures_of_an_attack_on_labels_are_refused() -> None:
         load_scenario({**SCENARIO, "attack": [{"name": "norm", "pictures": 13}]})
 
 
+@pytest.mark.slow
 def test_a_table_has_no_pictures(tmp_path: Path) -> None:
     found = {**SCENARIO, "data": {"name": "breast_cancer"}, "defense": [],
              "algorithm": {"name": "splitnn", "epochs": 1}}  # fmt: skip

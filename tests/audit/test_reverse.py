@@ -133,6 +133,7 @@ def test_several_classes_in_reverse_or_under_each_others_names_are_never_a_pass(
     assert one(of_classes(0), Gate(max=0.1)).verdict == "FAIL"
 
 
+@pytest.mark.slow
 def test_guesses_of_several_classes_are_not_said_to_be_in_reverse() -> None:
     records = [r for a in range(50) for r in of_classes(None, a, dataset=f"audit {a}")]
     found = verdicts_of(records, Gate(max=0.1))

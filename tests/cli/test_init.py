@@ -99,6 +99,7 @@ def test_several_tables_find_the_one_column_that_links_them(
         assert not out.exists()
 
 
+@pytest.mark.slow
 def test_what_is_written_runs(world: World, tmp_path: Path, cli: Cli) -> None:
     """From a table to verdicts without editing anything, with fewer epochs and seeds."""
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"

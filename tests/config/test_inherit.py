@@ -326,6 +326,7 @@ LONGHAND: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(LONGHAND))
 def test_short_scenarios_plan_the_cells_of_their_longhand(name: str) -> None:
     """Every section with every setting, as these files were written before they could share."""

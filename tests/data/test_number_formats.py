@@ -299,6 +299,7 @@ gate = [{ attack = "norm", max = 0.1 }]
     return folder / "s.toml"
 
 
+@pytest.mark.slow
 def test_ten_spellings_give_the_verdict_of_the_plain_numbers(tmp_path: Path) -> None:
     plain, spelled = (
         vflsec.run_audit(write_ten(tmp_path / name, spelled), tmp_path / name / "out")

@@ -188,6 +188,7 @@ def test_the_corners_of_bounds_on_hits_and_groups() -> None:
     assert accountants.bound_group(pairs[:2], 1, 0.0) == (1.0, pytest.approx(1e-6))
 
 
+@pytest.mark.slow
 def test_noise_without_sampling_is_the_gaussian_mechanism() -> None:
     """1 / sigma^2 adds up: 3 / 2^2 + 2 / 1^2 is one release at 1 / sqrt(2.75)."""
     made = accountants.subsampled_gaussians([(2.0, 1.0, 3), (1.0, 1.0, 2)], 1e-5)

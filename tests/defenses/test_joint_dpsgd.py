@@ -308,6 +308,7 @@ def test_poisson_batches_need_every_party() -> None:
         training(party="active", accountant="prv")
 
 
+@pytest.mark.slow
 def test_poisson_claim_is_that_of_opacus_over_all_parties() -> None:
     pytest.importorskip("opacus")
     made = training(strength=2.0, accountant="rdp", params={"epochs": 2})
@@ -333,6 +334,7 @@ class TwoWalks(SplitNN):
         return [replace(phase, passes=tuple(walks))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "accountant"),
     sampled([((16, 72), "rdp"), ((16, 72), "prv"), ((72, 16), "prv"), ((16, 144), "prv"),

@@ -211,6 +211,7 @@ def test_lp_mst_temperature_sharpens_the_prior() -> None:
         assert drawn.mean().item() == pytest.approx(expected, abs=0.02)  # 4.5 standard errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(["oneshot", "fewshot"]))
 def test_lp_mst_holds_labels_back_from_who_judges_itself_at_home(name: str) -> None:
     """Rows held out at home are of those released, as many in company as alone."""

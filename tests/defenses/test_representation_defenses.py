@@ -136,6 +136,7 @@ def test_mid_divergence() -> None:
     assert torch.allclose(divergence(0.7 * one, 0.4 * one), expected)
 
 
+@pytest.mark.slow
 def test_mid_off_is_no_bottleneck_bit_for_bit_and_pressure_hides_the_input() -> None:
     """At a tiny weight the label still passes; at a large one the divergence goes to zero."""
     policy = make("mid")

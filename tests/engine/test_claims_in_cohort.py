@@ -61,12 +61,14 @@ def test_broken_policies_are_contradicted(broken: Policy) -> None:
     assert sum(contradicted(broken)) >= 19
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", sampled([0.4, 1.0]))
 def test_true_randomised_response_is_not(strength: float) -> None:
     """At 99 % more than two of twenty false alarms come once in a thousand times."""
     assert sum(contradicted(LabelDP(), strength)) <= 2
 
 
+@pytest.mark.slow
 def test_clipped_laplace_embeddings_stand_and_unclipped_ones_do_not() -> None:
     """Canaries are rows of the passive party, one of two loud ones."""
     true = EmbeddingNoise(distribution="laplace")
@@ -106,6 +108,7 @@ def test_predictions_are_no_evidence_against_a_claim_of_messages(
     assert not any("answers" in notes for _, notes, _ in found["label_dp"])
 
 
+@pytest.mark.slow
 def test_nor_is_a_true_learned_prior() -> None:
     assert sum(contradicted(LearnedPrior(), 0.4)) <= 2
 
@@ -195,6 +198,7 @@ def test_an_idle_policy_fails(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert "never called" in mine.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accountant", sampled(["shuffled", "rdp"]))
 def test_inserted_rows_find_dpsgd_that_forgets_its_noise(accountant: str) -> None:
     """They travel through training; steps and Poisson batches are guessed from all weights."""
@@ -220,6 +224,7 @@ def test_inserted_rows_find_dpsgd_that_forgets_its_noise(accountant: str) -> Non
     assert not any(low > claimed for low, claimed, _ in found["whole"])
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_not_tested_is_said_to_be_untested(tmp_path: Any) -> None:
     on = {"name": "label_dp", "strength": [0.0, 1.0]}
     scenario = quick(on, audit={"seeds": 1, "canaries": False})

@@ -115,6 +115,7 @@ def test_an_added_attack_needs_no_training_and_finds_the_same(
     assert set(found["status"]) == {"ok"}
 
 
+@pytest.mark.slow
 def test_a_changed_grant_needs_no_training(kept: Path, tmp_path: Path, no_training: None) -> None:
     """More known rows, another adversary and no prior, on views that were kept without a grant."""
     out = Path(shutil.copytree(kept, tmp_path / "out"))
@@ -178,6 +179,7 @@ def test_an_attack_that_fails_on_every_training_is_refused(
     assert files(kept) == before
 
 
+@pytest.mark.slow
 def test_what_is_not_kept_is_trained_and_said(kept: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(kept, tmp_path / "out"))
     heard = Notes()
@@ -204,6 +206,7 @@ def test_damaged_views_are_said_and_trained_again(kept: Path, whole: Path, tmp_p
     same_of_fewer(out, whole)
 
 
+@pytest.mark.slow
 def test_the_bound_is_kept_and_said(tmp_path: Path) -> None:
     out, heard = tmp_path / "out", Notes()
     run_audit(small(), out, keep_views=True, views_mb=1, device="cpu", progress=heard)
@@ -311,6 +314,7 @@ OTHER = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(OTHER))
 def test_other_trainings(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     settings: dict[str, Any] = OTHER[name][0]

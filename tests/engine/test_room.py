@@ -99,6 +99,7 @@ def test_a_full_memory_of_the_host_is_halved_too(error: Exception) -> None:
     assert len(told) == 2
 
 
+@pytest.mark.slow
 def test_one_that_does_not_fit_alone_says_what_helps(tmp_path: Path) -> None:
     tried: list[int] = []
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 90 GiB. Of 78 free")
@@ -203,6 +204,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     return vflsec.run_audit(BESIDE, tmp_path_factory.mktemp("whole"), device="cpu").results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", sampled(NO_ROOM))
 def test_halves_where_there_is_no_room_beside_a_cohort(
     where: str, whole: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -228,6 +230,7 @@ def test_an_attack_that_fits_one_by_one_is_made_so(
     assert not [s for s in told.said if "in halves" in s]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", sampled(["for an attack", "for itself before training"]))
 def test_an_attack_without_room_beside_one_training_is_an_error(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +255,7 @@ def test_cuda_and_its_libraries_say_it_in_their_own_words(text: str) -> None:
     assert not out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))
 
 
+@pytest.mark.slow
 def test_no_room_in_code_of_a_user_is_none_of_its_faults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +333,7 @@ def test_a_finished_cohort_leaves_no_memory_behind(
         gc.enable()
 
 
+@pytest.mark.slow
 def test_a_recording_is_halved_and_leaves_no_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_summary_says_what_was_run_and_what_it_cost(tmp_path: Path) -> None:
     assert loaded.hash == summary["scenario_hash"]
 
 
+@pytest.mark.slow
 def test_versions_and_device_are_those_that_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ def gated(limit: float) -> dict[str, Any]:
     return sections
 
 
+@pytest.mark.slow
 def test_gates_decide_the_exit_code(tmp_path: Path) -> None:
     assert audit(tmp_path).exit_code == 0
     assert audit(tmp_path, sections=gated(0.1)).exit_code == 0

@@ -111,6 +111,7 @@ def test_a_cohort_alone_is_cut_too() -> None:
     assert sizes == [3, 3]
 
 
+@pytest.mark.slow
 def test_merged_shards_equal_one_run(made: Path, tmp_path: Path) -> None:
     whole = audit(made / "whole", Trainer())
     parts = [set(pd.read_parquet(made / p / "results.parquet")["cell"]) for p in ("one", "two")]

@@ -370,6 +370,7 @@ def figures(null: bool) -> dict[str, dict[str, Any]]:
 STRONG = "direction(accumulate=scaled, positives=5)"
 
 
+@pytest.mark.slow
 def test_strong_finds_what_the_default_misses() -> None:
     found = figures(null=False)
     assert taken(_trained()) == {STRONG}

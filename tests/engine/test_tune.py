@@ -233,6 +233,7 @@ def test_where_the_bound_at_the_strongest_is_wide_weaker_ones_are_tried_all_the_
     assert [t.strength for t in found.trials] == [0, 1, 1.682, 2.181, 2.828, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("confidence", "meets"), [(0.95, True), (0.9999, False)])
 def test_a_strength_is_judged_at_the_confidence_of_the_audit(
     confidence: float, meets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -357,6 +358,7 @@ def test_whole_numbers_must_lie_between_the_bounds() -> None:
         tune("quickstart", "local_trees", between=(0.2, 1.5))
 
 
+@pytest.mark.slow
 def test_gates_at_a_strength_do_not_stand_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,6 +397,7 @@ def test_gates_at_a_strength_do_not_stand_in_the_way(
     ]
 
 
+@pytest.mark.slow
 def test_a_defense_of_the_scenario_is_not_to_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,6 +412,7 @@ def test_a_defense_of_the_scenario_is_not_to_be_tried_again(
     assert named == [True, False]
 
 
+@pytest.mark.slow
 def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,6 +457,7 @@ def test_the_choice_passes_every_gate_of_the_scenario_on_fresh_seeds(
     assert (found.strength, [g.limited for g in found.fresh.gates]) == (0, ["utility"])
 
 
+@pytest.mark.slow
 def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,6 +497,7 @@ def test_attacks_on_what_no_gate_asks_about_do_not_stand_in_the_way(
         tune(path, "iso", out=tmp_path / "none", target="lable", **how)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_to_try_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -524,6 +530,7 @@ def test_the_command_says_what_to_try_next(
         assert main(command[1:]) == 0
 
 
+@pytest.mark.slow
 def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A stand-in audit whose leak ends at strength 7: found within a factor 100^(1/2^6)."""
     asked = faked(monkeypatch, lambda s, _: trial(s, 0.0 if s >= 7 else 0.3, 0.0))
@@ -538,6 +545,7 @@ def test_search_halves_on_a_log_scale(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert asked[-1][2] == [0.0, 0.1, 0.5]  # --high 100 was refused
 
 
+@pytest.mark.slow
 def test_what_counts_is_searched_in_whole_numbers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -765,6 +773,7 @@ def drawn(rng: np.random.Generator, strength: float) -> list[dict[str, Any]]:
     return out
 
 
+@pytest.mark.slow
 def test_no_strength_is_called_good_where_the_gate_of_its_limit_does_not_pass() -> None:
     """`tune` confirmed strength 0 by an AUC that had no room, where 421 of 1,000 people were named
     and a gate with the same limit failed.

@@ -189,6 +189,7 @@ def in_another_process(*command: object) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", sampled(["folder", "lock"]))
 def test_an_audit_whose_folder_was_taken_from_it_writes_no_verdict_there(
     lost: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

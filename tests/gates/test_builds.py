@@ -211,6 +211,7 @@ def test_an_audit_is_made_once_in_a_run_and_again_in_the_next(tmp_path: Path) ->
     assert len(set(planted.trained)) == len(planted.trained)  # resumed, never trained again
 
 
+@pytest.mark.slow
 def test_two_scenarios_that_name_one_folder_are_two_audits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +252,7 @@ def test_unused_it_costs_nothing(tmp_path: Path) -> None:
     assert off.returncode == 0, off.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_scenario_is_a_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,6 +128,7 @@ def test_an_audit_is_complete_where_all_attacks_of_a_control_are_refused(
     assert "embedding_inversion" in file.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_until_decided_adds_seeds_and_shares_the_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +191,7 @@ def _at(*counts: int) -> Looks:
     return Looks(tuple(tuple(range(n)) for n in counts))
 
 
+@pytest.mark.slow
 def test_a_larger_budget_goes_on_from_the_looks_that_were_spent(tmp_path: Path) -> None:
     """The second run began its looks anew: over both an error was likelier than the level says."""
     text = gate(max=0.1, attack="norm", defense="defended")
@@ -447,6 +449,7 @@ def test_a_scenario_elsewhere_is_never_taken_for_a_file_of_the_checkout(
     assert _seen_from_build(packaged) == "", "the package is no part of a checkout"
 
 
+@pytest.mark.slow
 def test_without_a_gate_seeds_are_added_while_it_is_open_whether_anything_leaks(
     tmp_path: Path,
 ) -> None:

@@ -61,6 +61,7 @@ def null_world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return audit.summary
 
 
+@pytest.mark.slow
 def test_permuted_labels_are_said(null_world: dict[str, Any]) -> None:
     """The null world, left in a scenario by mistake, passed every gate without a word."""
     assert any(n.startswith("control_gaussian: shuffle_labels") for n in null_world["notes"])

@@ -113,6 +113,7 @@ def test_masks_hide_the_low_bits_too() -> None:
     assert abs(np.mean(np.exp(2j * np.pi * on_grid / grid) * turns[1].conj())) > 0.9
 
 
+@pytest.mark.slow
 def test_gradient_masks_hide_what_they_cover() -> None:
     """The same for the weight gradient, for each block that the key holder decrypts."""
     passive = PassiveRole(None, 4, "p")
@@ -142,6 +143,7 @@ def test_without_the_mask_the_passive_party_would_see_z() -> None:
     assert seen[0].mean() - seen[1].mean() > 4 * 2 * np.sqrt(2 / 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", sampled([True, False]))
 def test_every_answer_is_flooded_before_it_leaves(shared: bool) -> None:
     """What is sent is not what was decrypted: 2^-12 away, N = 1 for a gradient beside shares."""
@@ -207,6 +209,7 @@ def test_the_secret_key_stays_where_it_was_made(tmp_path: Path, caplog: Any) -> 
     assert any(p in leak for p in pieces)  # the search does find a key that is there
 
 
+@pytest.mark.slow
 def test_two_processes() -> None:
     """Spawned roles give the same numbers; the active one holds no secret key."""
     from vflsec.he.process import Remote

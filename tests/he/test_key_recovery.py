@@ -68,6 +68,7 @@ CORNERS = [  # of what is accepted: degree, bits, scale_bits, mask_bits, flood_b
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("degree", "bits", "scale_bits", "mask_bits", "flood_bits", "own"), sampled(CORNERS)
 )

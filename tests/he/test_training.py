@@ -136,6 +136,7 @@ def unflooded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Flood, "noise", lambda self, answer, *shape: np.zeros(shape))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unflooded")
 @pytest.mark.parametrize("weights", sampled(["shared", "plain"]))
 def test_real_and_emulated_agree(weights: str) -> None:
@@ -163,6 +164,7 @@ def test_real_and_emulated_agree(weights: str) -> None:
     assert not any(row["kind"] == "embedding" for row in ledgers[0])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unflooded")
 @pytest.mark.parametrize("weights", sampled(["shared", "plain"]))
 def test_attacks_agree_in_both_modes(weights: str) -> None:
@@ -321,6 +323,7 @@ def test_clear_mode_has_no_shares() -> None:
         registry.defenses.create(HE, {"bits": (60, 40, 40, 40, 60)})
 
 
+@pytest.mark.slow
 def test_summed_gradients_real_equals_emulated_for_a_linear_bottom(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

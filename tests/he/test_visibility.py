@@ -153,6 +153,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_reports_say_what_encryption_hides(audited: Path) -> None:
     folder = audited
     stored = json.loads((folder / "summary.json").read_text())["visibility"]

@@ -73,6 +73,7 @@ def test_a_check_of_three_thousand_strengths_answers(
     assert len(lookups) < 100
 
 
+@pytest.mark.slow
 def test_a_check_of_many_columns_takes_time_in_proportion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

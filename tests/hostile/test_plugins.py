@@ -201,6 +201,7 @@ def test_a_new_source_is_a_new_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert main.main(["check", str(path)]) == 2  # this process has imported the old one
 
 
+@pytest.mark.slow
 def test_an_edited_module_of_a_party_is_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

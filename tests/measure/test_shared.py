@@ -59,6 +59,7 @@ def test_a_second_cohort_makes_no_controls_and_finds_the_same(
     assert figures(with_) == figures(without)
 
 
+@pytest.mark.slow
 def test_controls_that_are_made_anew_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of labels, an attribute and columns, and where the tests' own process keeps none."""
     source = registry.datasets.create("breast_cancer").load(0)

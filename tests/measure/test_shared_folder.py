@@ -152,6 +152,7 @@ def test_what_a_worker_held_that_was_killed_is_free(tmp_path: Path) -> None:
         assert list(mine) == [("a", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LOCKS, reason="this system has no locks on files")
 def test_two_workers_make_every_control_once_and_find_the_figures_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -109,6 +109,7 @@ def test_mkl_is_asked_for_one_order_where_it_needs_to_be(
     assert found == want
 
 
+@pytest.mark.slow
 def test_importing_the_package_first_is_enough_and_training_imports_no_compiler() -> None:
     env = {k: v for k, v in os.environ.items() if k != "MKL_CBWR"}
     code = (

@@ -106,6 +106,7 @@ def audit(out: Path, dtype: str, seeds: list[int], hidden: int = 37) -> Any:
     return vflsec.run_audit(scenario, out, device="cpu").results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sampled(REDUCED))
 def test_a_scenario_asks_for_it_and_only_rounding_differs(tmp_path: Path, dtype: str) -> None:
     found = audit(tmp_path / dtype, dtype, [0, 1])

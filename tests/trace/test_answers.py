@@ -101,6 +101,7 @@ def test_every_row_of_which_an_answer_came_is_guessed(
     assert found["n"] == rows
 
 
+@pytest.mark.slow
 def test_known_rows_among_those_that_were_evaluated_are_not_scored(tmp_path: Path) -> None:
     """The guesses of such a trace could not be read, since they held a row twice."""
 
@@ -117,6 +118,7 @@ def test_known_rows_among_those_that_were_evaluated_are_not_scored(tmp_path: Pat
     assert {"output", "model_completion"} <= set(found[found["split"] == "test"]["attack"])
 
 
+@pytest.mark.slow
 def test_attacks_on_other_rows_have_controls_of_their_own(tmp_path: Path) -> None:
     """Rows that never got a gradient, beside columns and a model: there was no verdict."""
     found = recorded(tmp_path, lambda rec: noise(rec, more=N)).set_index("attack")

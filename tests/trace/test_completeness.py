@@ -302,6 +302,7 @@ def beside(kind: str, named: bool) -> Loop:
     return loop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "named", "gap"),
     sampled([("prediction", False, True), ("ids", False, False), ("weights", True, True),
@@ -322,6 +323,7 @@ def test_what_no_attack_read_passes_nothing(
     assert bool([n for n in found[1].notes if words in n]) == (kind != "ids")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("leaks", "verdict"), [(True, "FAIL"), (False, "INCONCLUSIVE")])
 def test_labels_in_states_are_read(leaks: bool, verdict: str, tmp_path: Path) -> None:
     """Only `joint_completion` read them, which takes a model that was not recorded."""

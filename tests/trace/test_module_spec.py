@@ -226,6 +226,7 @@ def trained(folder: Path, how: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", sampled(["state_dict", "model", "copied"]))
 def test_what_a_trained_bottom_tells_is_not_taken_for_what_it_told_before(
     how: str, tmp_path: Path

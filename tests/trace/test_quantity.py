@@ -86,6 +86,7 @@ def test_noise_passes_and_the_planted_value_is_found(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_truth_of_other_rows_or_of_another_kind_is_refused(tmp_path: Path) -> None:
     trace = recorded(tmp_path / "t", 0, True)
     infer([trace], tmp_path / "g", attacks=ATTACKS, limits=TRUSTED)
@@ -102,6 +103,7 @@ def test_a_truth_of_other_rows_or_of_another_kind_is_refused(tmp_path: Path) -> 
     assert set(found.query("metric == primary and role == 'audit'").n) == {70}
 
 
+@pytest.mark.slow
 def test_a_truth_without_a_value_finds_nothing_and_a_claim_is_refused(tmp_path: Path) -> None:
     """The first ended in an IndexError; of the second class shares were asked for."""
     trace = recorded(tmp_path / "t", 0, True)

@@ -127,6 +127,7 @@ def test_messages_of_other_rows_are_said_to_be_left_out(tmp_path: Path) -> None:
     assert "gradient messages named 'image'" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "types",
     sampled([((torch.int64, torch.float32),), ((torch.float32, torch.float64),),

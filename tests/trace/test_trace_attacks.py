@@ -153,6 +153,7 @@ def test_truth_of_another_trace(folder: Path, tmp_path: Path) -> None:
         score(guesses, [tmp_path / "far"] * 3, tmp_path / "o3")
 
 
+@pytest.mark.slow
 def test_nothing_is_passed_unjudged_or_overwritten(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
@@ -281,6 +282,7 @@ def test_without_own_columns_the_majority_is_the_only_control(tmp_path: Path) ->
     assert (row["value"], row["control"], row["n"]) == (1.0, "majority", 70)
 
 
+@pytest.mark.slow
 def test_columns_need_not_have_the_models_number_type(tmp_path: Path) -> None:
     """Tables are float64 and models float32: such traces were an internal error."""
     g = torch.Generator().manual_seed(0)
@@ -346,6 +348,7 @@ HIDDEN = [
 ]
 
 
+@pytest.mark.slow
 def test_guesses_of_columns_are_scored_as_live(tmp_path: Path) -> None:
     """Features and an attribute, with controls on own columns: bit for bit the live figures."""
     run = Run(dataset="small", algorithm="splitnn")
@@ -374,6 +377,7 @@ def test_guesses_of_columns_are_scored_as_live(tmp_path: Path) -> None:
     assert all("logistic" in c for (a, *_), (*_, c) in mine.items() if a == "attribute")
 
 
+@pytest.mark.slow
 def test_columns_without_a_truth_are_not_scored(tmp_path: Path) -> None:
     """No columns, those of some rows, and columns that have nothing to do with the trace."""
     simulate(tmp_path / "t", HIDDEN, run=Run(dataset="small", algorithm="splitnn"))
@@ -474,6 +478,7 @@ def test_encrypted_gradients_do_not_hide_which_rows_are_drawn(tmp_path: Path) ->
     assert verdict.value > 0.4
 
 
+@pytest.mark.slow
 def test_rows_drawn_alike_tell_nothing(tmp_path: Path) -> None:
     result = judged(tmp_path, balanced=False)
     here = result.results.query("metric == 'auc' and role == 'audit' and defense == 'he'")

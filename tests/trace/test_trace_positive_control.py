@@ -161,6 +161,7 @@ def test_gradients_of_other_rows_pass_nothing(tmp_path: Path) -> None:
     assert "control" not in set(result.results.role)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "told", "verdict"),
     sampled(

@@ -104,6 +104,7 @@ def test_random_damage_to_a_segment_is_refused_or_harmless(
     assert died == []
 
 
+@pytest.mark.slow
 def test_apart_says_the_same(good: Path) -> None:
     assert validate_in_subprocess(good).messages == {"bank": 10}
 

@@ -212,6 +212,7 @@ def cut(rec: Recording, x: Tensor, rows: Tensor, step: int) -> None:
     rec.cut(x.clone().requires_grad_() * 1, rows).backward(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("told", "plant"),
     sampled(
