@@ -14,6 +14,7 @@ import pytest
 from audited import LEAKY, SCENARIO, Planted, gate, scenario
 from builds import PATHS, PLANTED, read_yaml, run_step
 
+from vflsec.audit.looks import Looks
 from vflsec.engine.read_results import read_looks
 
 
@@ -71,9 +72,10 @@ def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
     assert "FAIL: No limit is set." in none.stdout
 
 
-def looks_in(folder: Path) -> list[tuple[tuple[int, ...], ...]]:
-    """The looks at each audit in a folder, the fewest first."""
-    return sorted((read_looks(p.parent).seeds for p in folder.rglob("summary.json")), key=len)
+def looks_in(folder: Path) -> list[Looks]:
+    """The looks at each audit in a folder, those that were planned last."""
+    found = (read_looks(p.parent) for p in folder.rglob("summary.json"))
+    return sorted(found, key=lambda looks: looks.planned)
 
 
 @pytest.mark.slow
@@ -88,7 +90,10 @@ def test_a_larger_budget_goes_on_from_the_looks_that_are_kept(tmp_path: Path) ->
         done = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=fake)
         assert done.returncode == 1, done.stdout
         found.append(looks_in(tmp_path / "kept"))
-    assert [[len(of) for looks in each for of in looks] for each in found] == [[3, 6], [3, 6, 12]]
+    assert [[len(of) for looks in each for of in looks.seeds] for each in found] == [
+        [3, 6],
+        [3, 6, 12],
+    ]
 
 
 @pytest.mark.slow
@@ -105,7 +110,7 @@ def test_options_are_for_every_audit_that_does_not_say_otherwise(tmp_path: Path)
     )
     done = pytest_in(tmp_path, "-rA", "--vflsec-seeds", "3", "--vflsec-out", "kept")
     assert done.returncode == 0, done.stdout
-    assert [len(looks) for looks in looks_in(tmp_path / "kept")] == [0, 1]
+    assert [looks.share for looks in looks_in(tmp_path / "kept")] == [1.0, 0.5]
     more = "run.default_backend = Planted(dict.fromkeys(LEAKY, 0.2)).backend\n"
     options = ["--vflsec-baseline", "first", "--vflsec-out", "new", "-k", "advantage"]
     risen = pytest_in(tmp_path, "--vflsec", "case.toml", *options, fake=PLANTED + more)
