@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vflsec.audit.looks import Looks
+from vflsec.audit.looks import Looks, join_looks
 from vflsec.errors import ConfigError
 
 
@@ -100,3 +100,11 @@ def test_looks_that_nobody_planned_err_little_more_often_than_one(
 def test_looks_that_cannot_have_been_are_refused(seeds: Any) -> None:
     with pytest.raises(ConfigError):
         Looks(seeds)
+
+
+def test_looks_at_parts_are_looks_at_the_whole() -> None:
+    first, other = (Looks(planned=False).add(range(n)).add(range(8)) for n in (3, 5))
+    every = join_looks([Looks(), first, other])
+    assert (every.seeds, every.planned) == ((*first.seeds, other.seeds[0]), False)
+    assert every.share == 0.125
+    assert join_looks([Looks().add([0])]).planned

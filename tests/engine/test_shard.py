@@ -132,7 +132,7 @@ def test_merged_shards_equal_one_run(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
-def test_a_merge_has_the_looks_of_the_folder_with_most(tmp_path: Path, order: Any) -> None:
+def test_a_merge_has_the_looks_of_all_folders(tmp_path: Path, order: Any) -> None:
     """A node that joins later has not looked at fewer seeds."""
     audit(tmp_path / "one", shard="1/2", seeds=2)
     for i, name in enumerate(("one", "two"), 1):

@@ -24,6 +24,7 @@ from vflsec.engine.read_results import read_any, read_audit
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
 from vflsec.report import exports
+from vflsec.report.summary import read_summary
 from vflsec.storage import results_folder
 from vflsec.storage.results_folder import LOCK_NAME, WRITTEN, claim
 from vflsec.storage.store import Store
@@ -69,13 +70,18 @@ def test_what_an_interrupted_audit_measured_fails_nothing(
 
     assert go(Cut(LEAKY), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
     asked = tuple(earlier if word == "earlier" else word for word in asked)
-    assert go(Planted(LEAKY), "gate", out, *asked) == 3
+    assert go(Planted(LEAKY), "gate", out, *asked, "--report", tmp_path / "report") == 3
+    assert not (tmp_path / "report").exists()
     assert "UNFINISHED" in capsys.readouterr().out
     found = read_audit(out)
     said = found.summary
     assert (found.exit_code, said["complete"], said["gates"]) == (3, False, [])
+    assert said["points"]
+    assert (said["findings"], said["leaks"], said["strongest"], said["grid"]) == ([], [], [], [])
+    assert read_summary(said).claims == ()
     assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 1
     assert go(Planted(LEAKY), "gate", out, *asked) == 1
+    assert read_audit(out).summary["leaks"]
 
 
 def test_killed_between_its_files_an_export_leaves_no_summary_of_other_points(

@@ -77,7 +77,7 @@ def evaluate(
     lines = dict(zip(own_gates, record.gate_lines, strict=False))
     verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
     labels = by_label(own, record.attacks, level)
-    found = [] if partial or not points else build_findings(points, verdicts, level, record.grants)
+    found = build_findings(points, verdicts, level, record.grants) if points else []
     of_section = {
         a.section: record.grants[k] for k, a in record.attacks.items() if k in record.grants
     }
@@ -91,7 +91,7 @@ def evaluate(
         validated=validated,
         verdicts=verdicts,
         exit_code=3 if partial else gates.exit_code(verdicts),
-        findings=found,
+        findings=[] if partial else found,
         partial=partial,
         dosing=doses,
         labels=labels,

@@ -67,3 +67,12 @@ class Looks:
         while out[-1] < most:
             out.append(min(2 * out[-1], most))
         return out
+
+
+def join_looks(each: Iterable[Looks]) -> Looks:
+    """All looks at the parts of one audit; unplanned if those at some part were."""
+    parts = sorted(each, key=lambda looks: len(looks.seeds), reverse=True)
+    every = Looks(planned=all(looks.planned for looks in parts))
+    for seeds in (seeds for looks in parts for seeds in looks.seeds):
+        every = every.add(seeds)
+    return every

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.looks import join_looks
 from vflsec.audit.record import AuditRecord
 from vflsec.core import check
 from vflsec.engine.evaluate_store import judge
@@ -110,7 +111,7 @@ def _whole(folders: Sequence[Path], records: Sequence[AuditRecord], out: Path) -
     """The record of the audit that the shards are parts of."""
     whole = replace(
         records[0], shard="", device="+".join(sorted({str(r.device) for r in records})),
-        looks=min((r.looks for r in records), key=lambda looks: looks.share),
+        looks=join_looks(r.looks for r in records),
     )  # fmt: skip
     source = whole.scenario_source
     if not source.path:

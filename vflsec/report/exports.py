@@ -96,7 +96,8 @@ def make_summary(
     points, level = evaluation.points, record.level
     rows = write_points([*points, *evaluation.over_time])
     verdicts = evaluation.verdicts
-    claims = find_claims(correct(points, verdicts, level), verdicts, level)
+    claimed = [] if evaluation.partial else correct(points, verdicts, level)
+    claims = find_claims(claimed, verdicts, level)
     summary: dict[str, Any] = write_plain(
         {
             "schema_version": SUMMARY_VERSION,

@@ -65,8 +65,10 @@ def describe_attacker(summary: Summary) -> str:
 
 
 def build_answer(summary: Summary) -> dict[str, tuple[Answer, ...]]:
-    """The answers by data set; what was not tested is said of all of them, under ''."""
-    names = dict.fromkeys(p.dataset for p in summary.points)
+    """The answers by data set, none before all that was planned is measured; what was not tested is
+    said of all of them, under ''.
+    """
+    names = dict.fromkeys(p.dataset for p in summary.points if summary.complete)
     found = {name: tuple(_answer_for(name, summary)) for name in names}
     return {**found, "": (Answer(GAPS, (_untested(summary),)),)}
 

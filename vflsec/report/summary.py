@@ -102,8 +102,11 @@ class Summary(Recorded):
 
     @cached_property
     def claims(self) -> tuple[LeakageClaim, ...]:
-        """What each attacker learns of each target under each training."""
-        return tuple(find_claims(self.points, self.gates, self.confidence))
+        """What each attacker learns of each target under each training; nothing is claimed before
+        all that was planned is measured.
+        """
+        points = self.points if self.complete else ()
+        return tuple(find_claims(points, self.gates, self.confidence))
 
 
 def read_summary(summary: Mapping[str, object]) -> Summary:
