@@ -47,7 +47,7 @@ from vflsec.inference.embedding_readout import (
     pair_columns,
 )
 from vflsec.inference.ridge_regression import Regression, by_entry, fit_ridge, fit_ridges
-from vflsec.nn.rows import standardise
+from vflsec.nn.rows import scale_columns
 from vflsec.plugin import Attack, Guess, Known, Table, ThreatModelError, View, check, registry
 from vflsec.specs import QUESTIONS, WHICHEVER, format_question
 
@@ -128,14 +128,16 @@ class Attribute(Attack):
         self, z: Tensor, own: Tensor, known: Known, classes: int, when: str
     ) -> Iterator[Fit]:
         """The fits of one reading (m, d), alone and beside own columns; known rows come first."""
-        alone = standardise(z, len(known))
+        q, alone = len(known), scale_columns(z)
         for variant in ("embedding", "both"):
             x = torch.cat([z, own], dim=1) if variant == "both" else z
-            mine, rest = alone if x is z else standardise(x, len(known))
-            yield logistic_cv(mine, known, rest, classes, variant + when)
+            of = alone if x is z else scale_columns(x)
+            asked = partial(of.pieces, q)
+            yield logistic_cv(of.take(slice(q)), known, asked, classes, variant + when)
             if known.values is not None:
                 yield by_value(x, known, self.ask, variant + when)
-        yield logistic_by_one(alone[0], known, alone[1], classes, f"entry{when}")
+        one = partial(alone.take, slice(q, None))
+        yield logistic_by_one(alone.take(slice(q)), known, one, classes, f"entry{when}")
 
 
 def no_columns(view: View, name: str) -> str:
@@ -218,8 +220,8 @@ def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:
     told = fit_ridge("value", x[:q], known.values.unsqueeze(1), x[q:])
     held = told.values.new_zeros(q, 1) if told.held is None else told.held
     sure = torch.cat([compute_figure(ask, v, middle) for v in (held, told.values)])
-    mine, rest = standardise(sure, q)
-    return logistic_cv(mine, known, rest, 2, f"value, {name}")
+    of = scale_columns(sure)
+    return logistic_cv(of.take(slice(q)), known, partial(of.pieces, q), 2, f"value, {name}")
 
 
 def asked_about(view: View, attack: Attack) -> tuple[View, Tensor]:

@@ -1,11 +1,12 @@
-"""Means and standard deviations of columns: those of the definition, exact for constant ones."""
+"""Columns by means and standard deviations: those of the definition, whole or in pieces."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from vflsec.nn.rows import spread
+from vflsec.nn.rows import scale_blocks, scale_columns, spread
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -37,3 +38,29 @@ def test_large_offsets_do_not_drown_small_spreads() -> None:
 
 def test_of_no_rows_nothing_is_known() -> None:
     assert all(torch.isnan(v).all() for v in spread(torch.empty((0, 3))))
+
+
+def test_parts_are_one_table() -> None:
+    x = torch.randn((5000, 3), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    for mine, whole in zip(spread(x[:30], x[30:]), spread(x), strict=True):
+        assert (mine - whole).abs().max() < 1e-14
+
+
+def test_scaled_columns_have_mean_0_and_spread_1_whole_and_in_pieces() -> None:
+    x = 3 + 2 * torch.randn((5000, 3), generator=torch.Generator().manual_seed(3))
+    scaled = scale_columns(x)
+    whole = scaled.take(slice(None))
+    assert np.abs(whole.mean(0)).max() < 1e-5
+    assert whole.std(0) == pytest.approx(1, abs=1e-5)
+    pieces = list(scaled.pieces(40))
+    assert len(pieces) > 1
+    assert np.array_equal(np.concatenate(pieces), whole[40:])
+    assert np.array_equal(scaled.take(slice(40, None), [2]), whole[40:, [2]])
+
+
+def test_no_block_drowns_another() -> None:
+    g = torch.Generator().manual_seed(4)
+    blocks = [torch.randn((3000, k), generator=g).double() * 10**k for k in (1, 4)]
+    whole = scale_blocks(blocks).take(torch.arange(3000))
+    assert whole[:, :1].var() == pytest.approx(1)
+    assert whole[:, 1:].var(0).sum() == pytest.approx(1)

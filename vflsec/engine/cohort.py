@@ -29,6 +29,7 @@ from vflsec.measure.control_maker import ControlMaker
 from vflsec.measure.controls import Control, guess_randomised
 from vflsec.measure.prepared import Prepared, prepare
 from vflsec.plugins.loading import attempt_call, describe_error, find_place
+from vflsec.runtime.malloc_trim import give_back
 from vflsec.runtime.out_of_memory import Passing, nothing, out_of_memory
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 from vflsec.train.cohort import Moment, Progress, Training, count_planned
@@ -115,6 +116,7 @@ def _attack_all(
     """Make one attack after the other; each when it has been made."""
     beside = _Population(moment)
     for i, p in enumerate(asked):
+        give_back()  # what training or the attack before left
         tell(f"{moment.phase.name}: {p.spec.label}", i / len(asked))
         _attack(bench, moment, p, results, beside, asking.get(p.spec.key))
         yield p

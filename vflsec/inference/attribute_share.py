@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from vflsec.core.view import Known
 from vflsec.inference.completion import Fit, choose_fit, logistic_cv
-from vflsec.nn.rows import standardise
+from vflsec.nn.rows import scale_columns
 
 
 class Estimate(NamedTuple):
@@ -38,8 +39,10 @@ def estimate_share(
     a = (known.labels == value).double().cpu().numpy()
 
     def fit(x: Tensor) -> Fit:
-        mine, asked = standardise(x, len(known))
-        return logistic_cv(mine, known, asked, classes, "share")
+        scaled, q = scale_columns(x), len(known)
+        return logistic_cv(
+            scaled.take(slice(q)), known, partial(scaled.pieces, q), classes, "share"
+        )
 
     best = choose_fit((fit(make()) for make in (told if 0 < a.sum() < len(a) else ())), {})
     if best is None or best.held is None:

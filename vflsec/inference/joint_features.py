@@ -26,7 +26,7 @@ from torch import Tensor
 from vflsec.core.view import Known, View
 from vflsec.inference.completion import SHRINKAGE, Fit, logistic_cv
 from vflsec.inference.gradient_history import soft_logistic
-from vflsec.nn.rows import spread
+from vflsec.nn.rows import scale_blocks, spread
 
 FOLDS = 5
 RARE = 3.0
@@ -60,16 +60,14 @@ class Reading:
 def fit_head(blocks: Sequence[Tensor], at: Tensor, known: Known, classes: int) -> Fit:
     """Logistic regression of the known labels on blocks (n, k) side by side.
 
-    Each is centred and divided by the root of its whole variance, so that none drowns another; the
-    penalty is chosen by cross-validation.
+    None drowns another (:func:`vflsec.nn.rows.scale_blocks`); the penalty is chosen by
+    cross-validation.
 
     Args:
         at: places (q,) of the known rows.
     """
-    wide = torch.cat([_block(b) for b in blocks], dim=1)
-    return logistic_cv(
-        wide[at].cpu().numpy(), known, wide.cpu().numpy(), classes, "head", SHRINKAGE
-    )
+    scaled = scale_blocks(blocks)
+    return logistic_cv(scaled.take(at), known, scaled.pieces, classes, "head", SHRINKAGE)
 
 
 def own_blocks(view: View, rows: Tensor, part: str = "bottom") -> list[Tensor]:
@@ -229,8 +227,3 @@ def _goes_with(x: Tensor, y: Tensor) -> float | None:
     x, y = x - x.mean(), y - y.mean()
     size = float(x.norm() * y.norm()) if len(x) > 2 else 0.0
     return float(x @ y) / size * len(x) ** 0.5 if size > 0 else None
-
-
-def _block(x: Tensor) -> Tensor:
-    centred = x - x.mean(0)
-    return centred / centred.square().mean(0).sum().sqrt().clamp_min(1e-12)

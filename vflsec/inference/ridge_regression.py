@@ -16,7 +16,7 @@ from vflsec.nn.dense import backward, forward
 from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.models import mlp
 from vflsec.nn.replicas import Replicas
-from vflsec.nn.rows import ROWS, spread, sums
+from vflsec.nn.rows import ROWS, in_pieces, spread, sums
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FOLDS = 5
@@ -158,9 +158,9 @@ Asked = Tensor | Callable[[], Tensor]
 _Answer = Callable[[Tensor], Tensor]
 
 
-def _standardise(x: Tensor) -> _Answer:
-    """What standardises rows as those of x (n, p)."""
-    sd, mean = spread(x)
+def _standardise(*parts: Tensor) -> _Answer:
+    """What standardises rows as those of all parts (n, p)."""
+    sd, mean = spread(*parts)
     sd = torch.where(sd > 1e-9, sd, torch.ones_like(sd))
     return lambda rows: (rows - mean) / sd
 
@@ -207,7 +207,7 @@ def fit_ridges(
     def asked() -> Tensor:
         return targets() if callable(targets) else targets
 
-    standard = _standardise(torch.cat([x, asked()]).double())
+    standard = _standardise(x.double(), asked())
     x, y = standard(x.double()), y.double()
     fold = assign_folds(len(x)).to(x.device)
     held = y.new_empty((len(alphas), *y.shape))
@@ -217,7 +217,7 @@ def fit_ridges(
             of[out] = told(x[out])
 
     def answer(told: _Answer) -> Tensor:
-        return told(standard(asked().double()))
+        return in_pieces(lambda rows: told(standard(rows.double())), asked())
 
     return [
         Regression(variant, r_squared(of, y), partial(answer, told), of)
@@ -320,7 +320,7 @@ def _networks(
     if values[0].shape[1] > WIDE * len(values[0]):
         turned = [_turned(v, g) for v, g in zip(values, rngs, strict=True)]
         told, backs = [t for t, _ in turned], [back for _, back in turned]
-    standard = [_standardise(torch.cat(of)) for of in zip(inputs, targets, strict=True)]
+    standard = [_standardise(*of) for of in zip(inputs, targets, strict=True)]
     known = [of(mine) for of, mine in zip(standard, inputs, strict=True)]
     fold = assign_folds(len(inputs[0])).to(inputs[0].device)
     copies = int(fold.max()) + 2

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -42,29 +42,57 @@ def widen(x: Tensor, like: Tensor) -> Tensor:
     return x.reshape(*x.shape, *[1] * (like.dim() - x.dim()))
 
 
-def spread(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Standard deviations, of n and not of n - 1, and means of the columns of x (n, d); (d,) each.
+def spread(*parts: Tensor) -> tuple[Tensor, Tensor]:
+    """Standard deviations, of n and not of n - 1, and means of columns; (d,) each.
 
-    Taken about the first row, so that a column of one value has exactly that mean and 0. Along the
-    rows of a large table `torch.std_mean` is some times slower.
+    Taken about the first row, so that a column of one value has exactly that mean and 0. Of a large
+    table piece by piece, which takes neither the memory of a second one nor its time.
+
+    Args:
+        parts: the rows (n, d), all or some at a time; numbers are added as the first part's are.
     """
-    first = x[:1]
-    shifted = x - first
-    mean = shifted.mean(0)
-    return shifted.sub_(mean).square_().mean(0).sqrt_(), first.sum(0) + mean
+    first, n = parts[0][:1], sum(map(len, parts))
+    pieces = [piece for part in parts for piece in part.split(ROWS)]
+    mean = torch.stack([(piece - first).sum(0) for piece in pieces]).sum(0) / n
+    square = torch.stack([(p - first).sub_(mean).square_().sum(0) for p in pieces]).sum(0) / n
+    return square.sqrt_(), first.sum(0) + mean
 
 
-def standardise(
-    x: Tensor, q: int
-) -> tuple[NDArray[np.float64], Callable[..., NDArray[np.float64]]]:
-    """The first `q` rows of x (m, d), columns standardised over all rows; and what makes the other
-    rows when they are asked for, or some columns of them.
+@dataclass(frozen=True)
+class Scaled:
+    """Numbers of rows less their means and divided by their sizes, worked out when asked for.
+
+    Attributes:
+        blocks: the numbers (n, k), some columns at a time.
+        means, sizes: of each block, (k,).
     """
+
+    blocks: Sequence[Tensor]
+    means: Sequence[Tensor]
+    sizes: Sequence[Tensor]
+
+    def take(
+        self, rows: Tensor | slice, at: Sequence[int] | slice = slice(None)
+    ) -> NDArray[np.float64]:
+        """These rows (m, d), or the columns `at` of the only block."""
+        every = zip(self.blocks, self.means, self.sizes, strict=True)
+        made = [(x[rows, at] - mean[at]).div_(size[at]) for x, mean, size in every]
+        return torch.cat(made, dim=1).double().cpu().numpy()  # type: ignore[no-any-return]
+
+    def pieces(self, first: int = 0) -> Iterator[NDArray[np.float64]]:
+        """The rows from `first` on, some at a time."""
+        for k in range(first, len(self.blocks[0]), ROWS):
+            yield self.take(slice(k, k + ROWS))
+
+
+def scale_columns(x: Tensor) -> Scaled:
+    """Each column of x (n, d) by its standard deviation."""
     sd, mean = spread(x)
-    scale = sd.clamp_min(1e-6)
+    return Scaled([x], [mean], [sd.clamp_min(1e-6)])
 
-    def make(rows: slice, at: Sequence[int] | slice = slice(None)) -> NDArray[np.float64]:
-        scaled = (x[rows, at] - mean[at]).div_(scale[at])
-        return scaled.double().cpu().numpy()  # type: ignore[no-any-return]
 
-    return make(slice(q)), partial(make, slice(q, None))
+def scale_blocks(blocks: Sequence[Tensor]) -> Scaled:
+    """Each block (n, k) by the root of its whole variance, so that none drowns another."""
+    found = [spread(x) for x in blocks]
+    sizes = [sd.norm().clamp_min(1e-12).expand_as(sd) for sd, _ in found]
+    return Scaled(blocks, [mean for _, mean in found], sizes)

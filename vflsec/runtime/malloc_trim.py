@@ -1,8 +1,7 @@
-"""Memory that is free again stays at hand within a cohort, and goes back between two.
+"""Memory that is free again stays at hand within a training or an attack, and goes back after it.
 
 Large tensors come and go at every step. Each that the C library hands back to the system at once
-has to be asked for anew, page by page; so blocks up to :data:`LARGEST` are kept until the cohort
-ends.
+has to be asked for anew, page by page; so blocks up to :data:`LARGEST` are kept until then.
 
 Then all goes back. The C library of most Linux systems keeps freed blocks that lie below one in
 use. Cohorts of large tables leave hundreds of megabytes of them, and as the next one does not fit
