@@ -104,7 +104,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
     "scorecard": {"bins": 20, "min_iv": 0.0},
     "pooled_logistic": {},  # references, which see the same labels and all columns
-    "pooled_boosting": {},
+    "pooled_boosting": {"iterations": 100, "leaves": 31, "lr": 0.05},
 }  # fmt: skip
 """By algorithm its knobs, each with the alternative that is tried. LASER's `sets` is none: of two
 parties both ways are one."""

@@ -35,9 +35,9 @@ class PooledBoosting(Pooled):
         leaves: most leaves of a tree.
     """
 
-    iterations: check.Count = 100
+    iterations: check.Count = 50
     lr: check.Positive = 0.1
-    leaves: Annotated[int, check.at_least(2)] = 31
+    leaves: Annotated[int, check.at_least(2)] = 8
 
     def classifier(self, seed: int) -> Any:
         from sklearn.ensemble import HistGradientBoostingClassifier
