@@ -113,3 +113,13 @@ def test_gradients_of_weights_are_solved_like_others() -> None:
 def test_a_label_of_three_classes_is_refused() -> None:
     with pytest.raises(ConfigError, match="scorecard: the number of classes must be 2, got"):
         registry.algorithms.create("scorecard").check_label(3)
+
+
+def test_sums_of_noisy_labels_give_weights_of_bins_that_could_be() -> None:
+    counts = np.array([[[-2.0, 5.0], [9.0, 4.0], [3.0, 6.0]]])
+    kept = np.array([[[0.0, 5.0], [4.0, 4.0], [3.0, 6.0]]])
+    for noisy, could_be in zip(
+        find_weights(counts, 7.0, 15), find_weights(kept, 7.0, 15), strict=True
+    ):
+        assert np.isfinite(noisy).all()
+        assert np.array_equal(noisy, could_be)

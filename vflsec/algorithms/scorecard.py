@@ -93,10 +93,12 @@ def find_weights(counts: Floats, positives: float, rows: int) -> tuple[Floats, F
     """(WOE of each column and bin (d, B), 0 of bins without rows; IV of each column (d,)).
 
     Args:
-        counts: ones and rows in each bin, (d, B, 2).
+        counts: ones and rows in each bin, (d, B, 2). Of labels under noise, whose sums may lie
+            outside it, as many ones as the bin can have.
         positives, rows: of all bins of a column.
     """
-    pos, neg = counts[..., 0], counts[..., 1] - counts[..., 0]
+    pos = counts[..., 0].clip(0, counts[..., 1])
+    neg = counts[..., 1] - pos
     half = 0.5 * ((pos <= 0) | (neg <= 0))
     of_ones = (pos + half) / max(positives, 0.5)
     of_zeros = (neg + half) / max(rows - positives, 0.5)
