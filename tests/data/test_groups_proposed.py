@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from command_line import Cli
 
 from vflsec.config.scenario import load_scenario
 from vflsec.data.label_leakage import find_groups, find_telling_columns
+from vflsec.data.people import find_people
 from vflsec.data.source import PartyData, Source
 from vflsec.data.table_warnings import find_weaknesses
 
@@ -54,6 +56,60 @@ def test_what_is_no_person_is_not_proposed() -> None:
         (rng.integers(0, 50, len(y)), y),
     ):
         assert find_groups(table(column.astype(float), label)) == {}
+
+
+def people(
+    sex: bool = True, born: bool = True, alike: float = 0.8, visits: int = 3
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (who, sex, decade of birth, its century, noise) and labels of 200 patients' visits.
+
+    Args:
+        sex, born: whether these stay over the visits of one.
+        alike: share of the labels that are those of the patient; the others are drawn.
+    """
+    rng = np.random.default_rng(4)
+    who = np.repeat(rng.permutation(200), visits)
+    n = len(who)
+    of = {"sex": rng.integers(0, 2, 200), "decade": rng.integers(192, 203, 200)}
+    sexes = of["sex"][who] if sex else rng.integers(0, 2, n)
+    decades = of["decade"][who] if born else rng.integers(192, 203, n)
+    y = np.where(rng.random(n) < alike, rng.integers(0, 2, 200)[who], rng.integers(0, 2, n))
+    columns = np.stack([who, sexes, decades, decades // 10, rng.standard_normal(n)], 1)
+    return columns.astype(float), y
+
+
+def held(columns: np.ndarray, y: np.ndarray) -> Source:
+    names = ("who", "sex", "decade", "century", "noise")
+    a = PartyData(columns, np.arange(len(y)), names, (None,) * 5)
+    b = PartyData(columns[:, 4:], np.arange(len(y)), ("z",), (None,))
+    return Source("drawn", {"bank": a, "shop": b}, "bank", y, ("no", "yes"))
+
+
+@pytest.mark.parametrize(("how", "found"), [
+    ({}, True), ({"visits": 9}, True),
+    ({"born": False}, False), ({"sex": False}, False),  # of a decade follows the century
+    ({"alike": 0.0}, False),  # then nothing is remembered
+    ({"visits": 1}, False), ({"visits": 40}, False),  # no value repeats; a city, not a person
+])  # fmt: skip
+def test_a_person_whose_label_changes_is_found_by_what_stays(
+    how: dict[str, Any], found: bool
+) -> None:
+    source = held(*people(**how))
+    assert find_groups(source) == {}
+    assert {k: [*of] for k, of in find_people(source).items()} == (
+        {("bank", ""): ["who"]} if found else {}
+    )
+    assert sum("`--group who`" in text for text in find_weaknesses(source)) == found
+    assert find_people(replace(source, group=np.arange(len(source.y)))) == {}
+
+
+def test_what_follows_the_order_of_a_number_is_no_person() -> None:
+    """An age in days has a decade and says who is retired, and has few rows."""
+    columns, y = people()
+    age = np.sort(columns[:, 0])
+    flags = [age > 60, (age > 120).astype(int) + (age > 160), age // 20]
+    source = held(np.stack([age, *flags, columns[:, 4]], 1), np.sort(y))
+    assert find_people(source) == {}
 
 
 def test_init_says_the_group_and_takes_it(tmp_path: Path, cli: Cli) -> None:

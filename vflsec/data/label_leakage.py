@@ -8,7 +8,7 @@ that; a reader has to be told before training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,16 +53,24 @@ def find_groups(source: Source) -> dict[tuple[str, str], list[str]]:
     large tables the first rows are looked at. Nothing if a group is named already.
     """
     out: dict[tuple[str, str], list[str]] = {}
+    for key, names, x, y in list_labelled(source):
+        if found := [name for j, name in enumerate(names) if _groups(x[:, j], y)]:
+            out[key] = found
+    return out
+
+
+def list_labelled(
+    source: Source,
+) -> Iterator[tuple[tuple[str, str], Sequence[str], NDArray[np.float64], NDArray[np.int64]]]:
+    """(party, label), columns, values (m, d) and classes (m,) of rows that have a label; of large
+    tables the first rows, and nothing where a group is named.
+    """
     for label, y in source.label.split_classes(source.y, source.values):
         for party, data in source.parties.items():
             if source.group is not None or data.values.ndim != 2 or not data.names:
                 continue
             there = np.nonzero(y[data.rows] >= 0)[0][: max(_LEAST, _CELLS // len(data.names))]
-            mine = y[data.rows[there]]
-            for j, name in enumerate(data.names):
-                if _groups(data.values[there, j], mine):
-                    out.setdefault((party, label), []).append(name)
-    return out
+            yield (party, label), data.names, data.values[there], y[data.rows[there]]
 
 
 def _groups(x: NDArray[np.float64], y: NDArray[np.int64]) -> bool:
@@ -76,8 +84,7 @@ def _groups(x: NDArray[np.float64], y: NDArray[np.int64]) -> bool:
     if (y != of_value[group]).any():
         return False
     sizes = np.sort(np.bincount(of_value, minlength=2))
-    found, chance = count_runs(of_value)
-    return bool(sizes[-2] >= _RARE and found > _RUNS * chance)
+    return bool(sizes[-2] >= _RARE and not is_sorted(of_value))
 
 
 def compute_column_auc(x: NDArray[np.float64], y: NDArray[np.int64]) -> float:
@@ -152,6 +159,11 @@ def _follows(y: NDArray[np.int64], counted: NDArray[np.bool_]) -> bool:
     sizes = np.sort(np.bincount(y, minlength=2))
     if sizes[-2] < _RARE:
         return False
+    return is_sorted(y)
+
+
+def is_sorted(y: NDArray[np.int64]) -> bool:
+    """Whether rows in this order have a tenth of the runs of one class that chance would make."""
     found, chance = count_runs(y)
     return found <= _RUNS * chance
 

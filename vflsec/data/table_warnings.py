@@ -23,6 +23,7 @@ from vflsec.data.label_leakage import (
 )
 from vflsec.data.number_formats import read_number
 from vflsec.data.odd_values import find_constants
+from vflsec.data.people import find_people
 from vflsec.data.profile import overlap_sentence
 from vflsec.data.source import Source
 from vflsec.errors import add_option, write_drop, write_setting
@@ -102,6 +103,15 @@ def find_weaknesses(source: Source) -> list[str]:
             "rows: rows of one person? Then figures are too high. Keep them together: "
             f"{write_setting('group', names[0], f'--group {shlex.quote(names[0])}')}."
         )
+    for (party, label), people in find_people(source).items():
+        for name, (a, b) in people.items():
+            if name not in groups.get((party, label), ()):
+                out.append(
+                    f"Most values of {name} of {party} go with one value of {a} and one of {b} in "
+                    f"several rows, which are alike in {label or 'the label'} too: rows of one "
+                    "person? Then figures are too high. Keep them together: "
+                    f"{write_setting('group', name, f'--group {shlex.quote(name)}')}."
+                )
     for (party, label), found in find_telling_columns(source, groups).items():
         which = _listed([f"{c} (AUC {v:.3f})" for c, v in found.items()])
         what, of = (label, f"of {label} ") if label else ("the label", "")
