@@ -85,6 +85,8 @@ def test_of_each_person_one_row_counts() -> None:
     assert found.by_class == alone.by_class
     by_row = score_exposed(s[people], y[people])
     assert by_row.n == 20 * alone.n
+    assert {c.people for c in found.by_class} == {60}
+    assert {c.people for c in by_row.by_class} == {1200}
     assert by_row.by_class[1].named == 20 * alone.by_class[1].named
     assert by_row.by_class[1].luck < 1.1 * alone.by_class[1].luck
 
@@ -112,7 +114,7 @@ def test_a_class_of_nearly_all_rows_is_not_named() -> None:
     y = (np.arange(1000) < 10).astype(int)
     found = score_exposed(y.astype(float), y)
     assert (found.value, found.n) == (1.0, 10)
-    assert [c.label for c in found.by_class] == [1]
+    assert [(c.label, c.rows, c.people) for c in found.by_class] == [(1, 10, 1000)]
     assert score_exposed(np.zeros(10), np.zeros(10, int)).value is None
 
 

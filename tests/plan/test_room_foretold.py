@@ -6,11 +6,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from vflsec.cli.draft_text import scenario_text
+from vflsec.cli.draft_text import _exposed, scenario_text
 from vflsec.config.scenario import load_scenario
 from vflsec.data.load import load_source
+from vflsec.data.source import PartyData, Source
 from vflsec.engine.dry_run import make_plan
 
 
@@ -61,3 +63,13 @@ def test_a_draft_limits_the_remaining_error_where_own_columns_leave_no_room() ->
         room = name != "breast_cancer"
         assert ({"error_removed"} if not room else set()) == {g["of"] for g in gates if "of" in g}
         assert [g["max"] for g in gates if g["metric"] == "advantage"] == [0.1 if room else 0.25]
+
+
+@pytest.mark.parametrize(("visits", "people"), [(1, 180), (10, 200)])
+def test_labelled_rows_are_taken_off_rows_and_not_off_people(visits: int, people: int) -> None:
+    """Of 200 people of ten rows each 20 rows are known, and all of them are scored."""
+    who = np.repeat(np.arange(200), visits)
+    rows, y = np.arange(len(who)), who % 2
+    held = PartyData(np.zeros((len(who), 1)), rows, ("a",), (None,))
+    source = Source("drawn", {"bank": held}, "bank", y, ("no", "yes"), group=who)
+    assert _exposed(source, rows, 20).rows == people

@@ -19,7 +19,7 @@ from vflsec.report.summary import Summary
 def point(named: float, **keys: str | float) -> Point:
     """5 trainings of 900 rows, of which luck names 2 each, and class 1 has most of the named."""
     counts = Counts(named, 10.0, 4500, 10.0, 5)
-    half: dict[str, Any] = {"rows": 450, "luck": 1.0, "own_sure": {"chance": 0.5}}
+    half: dict[str, Any] = {"rows": 450, "luck": 1.0, "own_sure": {"chance": 0.5}, "people": 900}
     seed = [ClassCount(0, named / 20, **half), ClassCount(1, 3 * named / 20, **half)]
     against = Against("logistic", 10 / 4500, counts.share, 0.001, 5, counts)
     at = {"dataset": "toy", "algorithm": "splitnn", "defense": "none", "strength": 0.0,
@@ -87,7 +87,7 @@ def among(scored: int, people: int) -> Summary:
     few = replace(point(235.0), n=900, primary="auc")
     counts = few.leakage.least.counts  # type: ignore[union-attr]
     assert counts is not None
-    seed = [ClassCount(0, 47.0, 900, 1.0, own_sure={"chance": 900 / people})]
+    seed = [ClassCount(0, 47.0, 900, 1.0, people=people)]
     exposed = Exposed.of("exposed", "logistic", counts, [seed] * 5, 0.95)
     parties = {"toy": DatasetFacts(("bank", "shop"))}
     few = replace(few, exposed=exposed)

@@ -58,6 +58,7 @@ class ClassCount:
         sure: share that is right, of as many rows as a tenth of it, those of which the class is
             said most surely.
         own_sure: the same by control; of ``chance`` the share of the class.
+        people: who were scored, with those of the other classes.
     """
 
     label: int
@@ -67,16 +68,12 @@ class ClassCount:
     own: Mapping[str, float] = field(default_factory=dict)
     sure: float = 0.0
     own_sure: Mapping[str, float] = field(default_factory=dict)
+    people: int = 0
 
     @property
     def share(self) -> float:
         """Share of its rows that are named."""
         return self.named / self.rows
-
-    @property
-    def people(self) -> int:
-        """How many were scored with those of the other classes."""
-        return round(self.rows / self.own_sure.get(_CHANCE, 1.0))
 
     def write(self, own: Mapping[str, float], own_sure: Mapping[str, float]) -> dict[str, Any]:
         """Plain values, with what controls name of it and how often their surest are right."""
@@ -106,7 +103,8 @@ def count_by_class(
         of = y == c
         chance = {_CHANCE: p / len(y)}
         sure = _find_right(s, of, math.ceil(p / _TENTH))
-        out.append(ClassCount(c, _count_above(s, of, ends), p, luck, sure=sure, own_sure=chance))
+        named = _count_above(s, of, ends)
+        out.append(ClassCount(c, named, p, luck, sure=sure, own_sure=chance, people=len(y)))
     return out
 
 

@@ -13,6 +13,7 @@ from vflsec.audit.exposed import LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS
 from vflsec.cli.draft_systems import SYSTEMS, System
 from vflsec.config.toml_text import format_pair
+from vflsec.core.rng import numpy_generator
 from vflsec.data.split import count_rarest, row_sets
 from vflsec.plan.room import leaves_no_room, pick_people
 from vflsec.runtime.plain_values import Plain, Table
@@ -84,7 +85,7 @@ def scenario_text(
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],
-        exposed=_exposed(source.y[pick_people(source, rows)], known) if one else None,
+        exposed=_exposed(source, rows, known) if one else None,
         no_room=leaves_no_room(source, _ADVANTAGE), advantage=_ADVANTAGE, share=_SHARE,
         label=source.label.describe(source.y),
     )  # fmt: skip
@@ -171,20 +172,29 @@ class _Exposed(NamedTuple):
     fits: bool
 
 
-def _exposed(y: NDArray[np.int64], known: int) -> _Exposed:
+def _exposed(source: Source, trained: NDArray[np.int64], known: int) -> _Exposed:
     """The gate on exposed people: the least limit of a list that luck leaves room for.
 
     Args:
-        y: classes of the people trained on, of one row of each.
-        known: labelled rows that attackers are granted, of each class as many.
+        trained: labelled rows that are trained on.
+        known: how many of them attackers are granted.
     """
-    sizes = np.maximum(np.bincount(y) - known // max(1, len(np.unique(y))), 0)
-    rows, luck = count_nameable(np.repeat(np.arange(len(sizes)), sizes))
+    y = source.y[pick_people(source, _leave_known(source.y, trained, known))]
+    rows, luck = count_nameable(y)
     least = LUCKY[0] + LUCKY[1] * luck
     fit = [x for x in _LIMITS if rows >= MIN_ROWS and x * rows >= least]
     limit = min(fit, default=_LIMITS[-1])
-    whom = " outside the largest class" if rows < sizes.sum() else ""
+    whom = " outside the largest class" if rows < len(y) else ""
     return _Exposed(limit, f"{1000 * limit:g}", whom, rows, bool(fit))
+
+
+def _leave_known(
+    y: NDArray[np.int64], rows: NDArray[np.int64], known: int
+) -> NDArray[np.int64]:  # fmt: skip
+    """The rows that are scored: without `known` ones, of each class as many, drawn."""
+    drawn, there = numpy_generator(0, "known_rows").permutation(rows), np.unique(y[rows])
+    each = known // max(1, len(there))
+    return np.setdiff1d(rows, np.concatenate([drawn[y[drawn] == c][:each] for c in there]))
 
 
 def _shown(name: str) -> str:
