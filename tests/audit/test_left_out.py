@@ -58,7 +58,8 @@ def test_it_is_judged_by_its_gain_over_rows_that_are_left_out(
     assert found.mirrored.mean == pytest.approx(left - value)
     assert found.turned.mean == pytest.approx(1 - value)
     assert (judged.verdict, judged.rule) == (verdict, rule)
-    assert (found.chance, find_strongest([(0, records[0]["controls"])], "auc")) == (None, LEFT_OUT)
+    alone = [(0, records[0]["controls"])]
+    assert (found.chance, find_strongest(alone, "auc", has_chance=False)) == (None, LEFT_OUT)
     (flipped,) = _rankings(read_records([{**r, "control": LEFT_OUT} for r in records])).values()
     assert flipped == pytest.approx(left - value)
 

@@ -11,10 +11,10 @@ that of the control on the same rows, paired by seed. None is chosen by looking 
   (Testing all controls at a divided level is valid too; it passes fewer tight systems.)
 
 The level of chance is always among the controls, unless one stands alone
-(:data:`vflsec.specs.LEFT_OUT`), which is then the one that is named. More controls never accuse. A
-control that fails on one seed spreads so far that no attack would be shown to exceed it, not even
-one without error. So a lower bound is the larger of two: of the figures as they are, and of those
-with the level of chance where the control is worse than that (:func:`floor_at_chance`).
+(`vflsec.measure.controls.Control`), which is then the one that is named. More controls never
+accuse. A control that fails on one seed spreads so far that no attack would be shown to exceed it,
+not even one without error. So a lower bound is the larger of two: of the figures as they are, and
+of those with the level of chance where the control is worse than that (:func:`floor_at_chance`).
 E[a - max(c, chance)] is at most E[a - c]. The latter figures are cut off on one side, so that their
 t test has a degree of freedom less for each seed that was changed.
 """
@@ -35,7 +35,6 @@ from scipy import special
 from vflsec.audit import intervals
 from vflsec.audit.exposed import Counts
 from vflsec.audit.metrics import find_sign
-from vflsec.specs import LEFT_OUT
 
 FALLBACK = "majority"
 """The control that needs no known row; named where no control could be cross-validated."""
@@ -415,17 +414,20 @@ def as_shares(gained: Paired, own: Paired, best: float) -> tuple[Paired, Paired]
     return out, rest
 
 
-def find_strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
+def find_strongest(
+    seen: Iterable[tuple[int, Controls]], metric: str, *, has_chance: bool = True
+) -> str:
     """Name of the control with the best mean cross-validated score over seeds.
 
     Args:
         seen: (seed, controls) of every cell; the score of a seed is its mean over cells.
         metric: decides whether larger is better.
+        has_chance: whether the metric has a level of chance here; beside a control that stands
+            alone it has none.
 
     Returns:
-        the name (ties to the first by name); :data:`vflsec.specs.LEFT_OUT` where there is one;
-        :data:`FALLBACK` where none has a cross-validated score; :data:`CHANCE` where there is no
-        such control either.
+        the name (ties to the first by name). Where none has a cross-validated score,
+        :data:`FALLBACK`, or else :data:`CHANCE`, or else the first of those there are.
     """
     by_control: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     names: set[str] = set()
@@ -436,7 +438,8 @@ def find_strongest(seen: Iterable[tuple[int, Controls]], metric: str) -> str:
             if _finite(cv):
                 by_control[name][seed].append(float(cv))  # type: ignore[arg-type]
     if not by_control:
-        return next((name for name in (LEFT_OUT, FALLBACK) if name in names), CHANCE)
+        usual = [FALLBACK] if has_chance else [FALLBACK, *sorted(names)]
+        return next((name for name in usual if name in names), CHANCE)
     mean = {
         name: find_sign(metric) * float(np.mean([np.mean(v) for v in seeds.values()]))
         for name, seeds in by_control.items()

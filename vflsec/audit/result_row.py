@@ -179,6 +179,10 @@ def _means(found: Mapping[str, Mapping[int, Sequence[float]]]) -> Paired:
 def name_controls(rows: Iterable[ResultRow]) -> dict[ControlSet, str]:
     """The control named beforehand of each set, over all seeds and cells alike."""
     return {
-        key: find_strongest(((r.seed, r.controls) for r in of), key[0].metric)
+        key: find_strongest(
+            ((r.seed, r.controls) for r in of),
+            key[0].metric,
+            has_chance=any(r.chance is not None for r in of),
+        )
         for key, of in group_by(rows, lambda r: r.control_set).items()
     }
