@@ -101,10 +101,13 @@ def _entitle(section: Section, title: str) -> Section:
     return replace(section, title=title.format(section.title)) if title else section
 
 
-def _list(
-    title: str, items: Iterable[str], key: str, tone: Tone = Tone.PLAIN, most: int = 1000
-) -> Section:
-    return Section(title, (tree.Bullets(tuple(items), most),), key=key, tone=tone)
+def _list(title: str, items: Iterable[str], key: str, tone: Tone = Tone.PLAIN) -> Section:
+    return Section(title, (tree.Bullets(tuple(items)),), key=key, tone=tone)
+
+
+def _build_findings(summary: Summary) -> Section:
+    shown = tree.Bullets(tuple(list_findings(summary)), most=12)
+    return Section("Findings", (shown,), key="findings")
 
 
 def _build_verdict(summary: Summary) -> Section:
@@ -168,7 +171,7 @@ _SECTIONS: dict[str, Build] = {
     "gaps": lambda s: _list("Not tested", list_gaps(s), "gaps", Tone.WARNING),
     "beyond": lambda s: _list("Leaks that no gate limits", describe_ungated(s), "beyond"),
     "steps": lambda s: Section("Next", (tree.Steps(tuple(advice.next_steps(s))),), key="steps"),
-    "findings": lambda s: _list("Findings", list_findings(s), "findings", most=12),
+    "findings": _build_findings,
     "gates": build_gates,
     "bounds": _untitled("bounds", lambda s: Paragraph(describe_bounds(s), Tone.SOFT)),
     "coverage": build_coverage,
