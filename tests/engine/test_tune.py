@@ -508,21 +508,24 @@ def test_the_command_says_what_to_try_next(
     monkeypatch.setattr(engine, "default_backend", Planted(leaks, leaks).backend)
     path = tmp_path / "case.toml"
     path.write_text(SCENARIO)
-    words = ["tune", str(path), "--defense", "iso", "--low", "1", "--high", "8", "--rounds", "0"]
+    asked = ["tune", str(path), "--set", "audit.seeds=3"]
+    words = [*asked, "--defense", "iso", "--low", "1", "--high", "8", "--rounds", "0"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 3
     lines = capsys.readouterr().out.splitlines()
     commands = [shlex.split(line) for line in lines if line.startswith("    vflsec ")]
-    again = ["vflsec", *words[:2]]
+    again = ["vflsec", *asked]
     given = ["--rounds", "0", "--out", str(tmp_path / "out")]
     assert len([line for line in lines if line.startswith("  Next: ")]) > 1
     other = next(c for c in commands if c.count("--defense") > 1)
-    assert other[:7] == [*again, *given]  # strengths of others have another meaning
-    assert other[7:9] == ["--defense", "compression"]
-    assert other[7::2] == ["--defense"] * 6
+    assert other[:9] == [*again, *given]  # strengths of others have another meaning
+    assert other[9:11] == ["--defense", "compression"]
+    assert other[9::2] == ["--defense"] * 6
+    results = pd.read_parquet(tmp_path / "out" / "iso" / "results.parquet")
+    assert results.seed.nunique() == 3
     more = Step(StepKind.MORE_SEEDS, "", options=("--seeds", "10"))
     known = {"--low": "1", "--seeds": "5", "--no-confirm": ""}
     again = "vflsec tune a.toml --defense iso --low 1 --no-confirm --seeds 10"
-    assert _format_command("iso", "a.toml", known, more) == again
+    assert _format_command("iso", ["a.toml"], known, more) == again
     for command in commands:  # as they are pasted
         monkeypatch.setattr(
             "vflsec.engine.tune_search.tune", lambda *_, **__: Tuned("d", 1, "", ())

@@ -59,6 +59,7 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
         row |= {"passed": 0, "cheapest": False}
     sought = next_steps(none)[0].command
     assert "--leak=0.1234567 --drop=0.0654321" in sought
+    assert shlex.split(sought)[3:5] == ["--set", grid]  # else the scenario is another one
     idle = {"kind": "defense_idle", "place": {"dataset": "breast_cancer", "defense": "iso"}}
     none["findings"].append(idle)  # which no strength of it changes
     other = next_steps(none)[0]

@@ -31,6 +31,7 @@ from vflsec.cli.arguments import (
     SetOption,
     find_meaning,
     folder_name,
+    repeat_set,
 )
 from vflsec.cli.attack import attack
 from vflsec.cli.gate import gate
@@ -231,26 +232,24 @@ def check_(
             found.append(about | {"plan": write_plain(plan.to_json())})
         else:
             print_plan(plan, console_for())
-            say(f"Next: {shlex.join(['vflsec', 'audit', scenario, *_given(set_)])}")
+            say(f"Next: {shlex.join(['vflsec', 'audit', scenario, *repeat_set(set_)])}")
     if format_ is Format.json:
         print_json(found)
-
-
-def _given(set_: Sequence[str] | None) -> list[str]:
-    return [word for text in set_ or () for word in ("--set", text)]
 
 
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Results; several with --index.")],
     to: Annotated[
         Path | None,
-        typer.Option(help="Write HTML, Markdown, JUnit and SARIF there.", parser=folder_name),
+        typer.Option(
+            help="Write the HTML pages, Markdown, JUnit and SARIF there.", parser=folder_name
+        ),
     ] = None,
     mlflow: Annotated[str, typer.Option(metavar="EXPERIMENT", help="Log a run of MLflow.")] = "",
     pdf: Annotated[bool, typer.Option("--pdf", help="Print PDFs by a browser.")] = False,
     index: Annotated[bool, typer.Option("--index", help="One page over all audits below.")] = False,
 ) -> None:
-    """Print every figure of an audit; write its reports again.
+    """Print every figure of an audit; with --to, write its reports.
 
     Example: vflsec report out/quickstart --to public
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -18,8 +18,10 @@ from vflsec.cli.arguments import (
     FormatOption,
     ScenarioArg,
     SeedsOption,
+    SetOption,
     find_meaning,
     folder_name,
+    repeat_set,
 )
 from vflsec.cli.output import console_for, print_json, say
 
@@ -44,6 +46,7 @@ def tune(
     ] = None,
     seeds: SeedsOption = None,
     device: DeviceOption = "auto",
+    set_: SetOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress.")] = False,
     format_: FormatOption = Format.text,
 ) -> None:
@@ -69,15 +72,16 @@ def tune(
     usual = signature(tune).parameters
     words = {f"--{k}": _word(value) for k, value in given.items() if value != usual[k].default}
     words |= {} if confirm else {"--no-confirm": ""}
+    asked = [scenario, *repeat_set(set_)]
     base = out if out is not None else Path("out") / "tune"
     found = []
     for name in defense:
         f = search(
             scenario, name, leak=leak, drop=drop, between=(low, high), rounds=rounds,
             confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
-            progress=progress,
+            set=set_ or (), progress=progress,
         )  # fmt: skip
-        steps = (replace(s, command=_format_command(name, scenario, words, s)) for s in f.next)
+        steps = (replace(s, command=_format_command(name, asked, words, s)) for s in f.next)
         found.append(f := replace(f, next=tuple(steps)))
         if format_ is not Format.json:  # at once, for the next may be refused
             _print_found(f)
@@ -136,7 +140,9 @@ def _print_deployment(to: Deployment) -> None:
             say(f"    strength = {show_exact(strength)}")
 
 
-def _format_command(defense: str, scenario: str, given: Mapping[str, str], step: Step) -> str:
+def _format_command(
+    defense: str, scenario: Sequence[str], given: Mapping[str, str], step: Step
+) -> str:
     """The command of a step: its own, or that which was given, with other options."""
     if not step.options:
         return step.command
@@ -145,4 +151,4 @@ def _format_command(defense: str, scenario: str, given: Mapping[str, str], step:
         gone |= {"--low", "--high"}  # strengths of another defense mean something else
     kept = {k: value for k, value in {"--defense": defense, **given}.items() if k not in gone}
     words = [word for pair in kept.items() for word in pair if word]
-    return shlex.join(["vflsec", "tune", scenario, *words, *step.options])
+    return shlex.join(["vflsec", "tune", *scenario, *words, *step.options])

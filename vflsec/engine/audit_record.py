@@ -212,7 +212,8 @@ def replace_gates(record: AuditRecord, scenario: str) -> AuditRecord:
     changed = [k for k in {**before, **after} if k not in same]
     changed = [k for k in changed if _listed(before.get(k)) != _listed(after.get(k))]
     if changed:
-        command = shlex.join(["vflsec", "audit", str(scenario)])
+        given = [word for text in record.scenario_source.overrides for word in ("--set", text)]
+        command = shlex.join(["vflsec", "audit", str(scenario), *given])
         raise ConfigError(
             f"{scenario}: {', '.join(changed)} differ from the audit. Run `{command}`."
         )

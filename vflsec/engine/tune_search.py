@@ -119,6 +119,7 @@ def tune(
     rounds: int = 5,
     confirm: bool = True,
     target: str = "*",
+    set: Iterable[str] = (),
     **how: Any,
 ) -> Tuned:
     """The cheapest strength of `defense` that meets a leakage target at a utility floor.
@@ -134,6 +135,7 @@ def tune(
             it counts something.
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
+        set: overrides ``a.b=value`` of the scenario.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
         how: `progress`, which makes what is told of each audit; and what is passed on to
             :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...); the
@@ -153,7 +155,7 @@ def tune(
         if high <= low:
             rule = f"at least 1 above low in whole numbers ({kind.strengths})"
             raise check.fail("tune: high", rule, between[1])
-    loaded = load_scenario(scenario)
+    loaded = load_scenario(scenario, set)
     if not kind.strengths:
         raise ConfigError(f"tune: {name} has no strength.")
     out, progress = how.pop("out", None), how.pop("progress", Reporter)

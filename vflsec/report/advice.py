@@ -59,7 +59,8 @@ def format_command(summary: Summary, verb: str, *more: str) -> str:
     if "--seeds" in more:
         last.pop("audit.seeds", None)
     given = [x for text in last.values() for x in ("--set", text)]
-    words = {"audit": [about.scenario, "--out", about.folder, *given], "tune": [about.scenario]}
+    words = {"audit": [about.scenario, "--out", about.folder, *given],
+             "tune": [about.scenario, *given]}  # fmt: skip
     named = words.get(verb, [about.folder])
     return clean(shlex.join(["vflsec", verb, *named, *more])) if named[0] else ""
 
@@ -138,10 +139,10 @@ def _rose(of: Asked, summary: Summary) -> list[Step]:
     """What to do where leakage rose above a baseline, which another strength does not explain."""
     who = clean(join_some(list(dict.fromkeys(v.attack for v in of))))
     text = (
-        f"{who} gained more than in the baseline. Look for what changed. If it is meant, write the "
-        "baseline anew with --update-baseline."
+        f"{who} gained more than in the baseline. If it is meant, write the baseline anew with "
+        "--update-baseline. If not, look for what changed among all figures:"
     )
-    return [Step(StepKind.ROSE, text, "vflsec compare --help")]
+    return [Step(StepKind.ROSE, text, format_command(summary, "report"))]
 
 
 def _not_validated(of: Asked, summary: Summary) -> list[Step]:
