@@ -229,11 +229,13 @@ def test_a_baseline_fails_what_leaks_more_than_before(
     assert vflsec("gate", old, "--baseline", file, "--update-baseline") == 0
     for baseline in (file, old):
         assert vflsec("gate", old, "--baseline", baseline) == 0
-        assert vflsec.out.count("PASS") == 8
+        assert vflsec.out.count("PASS") == 0  # beside a leak that was there before
+        assert "8 of 8 figures did not rise" in vflsec.out
         assert vflsec.out.splitlines()[-1].startswith("NO RISE")
-        assert "changed by +0.000 over 3 seeds, within the tolerated" in " ".join(
-            vflsec.out.split()
-        )
+    every = tmp_path / "every"
+    assert vflsec("gate", old, "--baseline", file, "--report", every) == 0
+    page = (every / "report.html").read_text()
+    assert page.count("changed by +0.000 over 3 seeds, within the tolerated") == 8
     monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.85 + 0.1 * first(*names))
     assert vflsec("audit", scenario, "--out", new) == 0
     assert vflsec("gate", new, "--baseline", file, "--report", tmp_path / "ci") == 1

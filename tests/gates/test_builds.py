@@ -117,7 +117,7 @@ def test_options_are_for_every_audit_that_does_not_say_otherwise(tmp_path: Path)
     assert risen.returncode == 1, risen.stdout
     (report,) = (tmp_path / "new").rglob("report.html")
     assert f"Report: {report.relative_to(tmp_path)}" in risen.stdout
-    assert "does not rise against the baseline" in report.read_text()
+    assert "no rise above the baseline" in report.read_text()
     missing = pytest_in(tmp_path, "--vflsec", "case.toml", "--vflsec-baseline", "none.json")
     assert missing.returncode == 4  # a usage error
 

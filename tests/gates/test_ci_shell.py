@@ -153,7 +153,7 @@ def test_the_step_judges_a_rise_against_a_baseline(
     assert (done.returncode, told) == (1, {"exit-code": "1"}), done.stdout + done.stderr
     assert summary.count("vflsec: ") == 1
     assert "vflsec: FAIL (case)" in summary
-    assert "does not rise against the baseline" in summary
+    assert "no rise above the baseline" in summary
     done, told, _ = step(root, tmp_path, runner, BASELINE="b.json", LEFT="-0.1", OUT="again")
     assert (done.returncode, told) == (0, {"exit-code": "0"}), done.stdout + done.stderr
 

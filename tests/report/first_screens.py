@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from generated import expose, make_point, make_summary
 
 from vflsec.audit.evaluation import DatasetFacts, PointCost
-from vflsec.audit.gate import Gate, Origin
+from vflsec.audit.gate import Gate, Origin, Reason, Rule, Verdict, Warn
 from vflsec.audit.point import Training
 from vflsec.report.summary import Cost, Summary
 from vflsec.specs import LedgerRow
@@ -43,15 +43,35 @@ def passes_undefended() -> Summary:
 
 def rises_no_more() -> Summary:
     """A leak beside a baseline that had it: nothing limits it."""
+    found, v = _leaks_as_before()
+    return replace(found, gates=(v,))
+
+
+def _leaks_as_before() -> tuple[Summary, Verdict]:
+    """A system that leaks, and that it does so no more than before."""
     found = make_summary([make_point(NONE, "norm", "label", 0.35)], [Gate(max=0.4)])
     (v,) = found.gates
-    gate = Gate(max=0.03, name="advantage of norm by shop does not rise against the baseline")
+    gate = Gate(max=0.03, name="no rise above the baseline: norm by shop")
     reason = "The advantage of norm changed by +0.001 over 5 seeds, within the tolerated +0.030."
-    rise = replace(
+    steady = replace(
         v, gate=gate, label=gate.label, origin=Origin.BASELINE, reason=reason, threshold=0.03,
         value=0.001, low=-0.01, high=0.012, detectable={}, attacks=(),
     )  # fmt: skip
-    return replace(found, gates=(rise,))
+    return found, steady
+
+
+def rises_in_one_figure() -> Summary:
+    """Of forty figures one rose, and half were made of other data."""
+    found, v = _leaks_as_before()
+    gate = replace(v.gate, name="no rise above the baseline: cluster by shop")
+    rise = replace(
+        v, gate=gate, label=gate.label, verdict="FAIL", rule=Rule.REGRESSION, attack="cluster",
+        reason="The advantage of cluster changed by +0.150 over 5 seeds; +0.030 is tolerated.",
+        value=0.15, low=0.1, high=0.2,
+    )  # fmt: skip
+    warn = Reason.warning(Warn.OTHER_DATA, "loans; --update-baseline renews it")
+    other = replace(v, warning=warn.text, warnings=(Warn.OTHER_DATA,))
+    return replace(found, gates=(rise, *[v] * 19, *[other] * 20))
 
 
 def passes_with_a_warning() -> Summary:
@@ -119,6 +139,7 @@ CASES: dict[Callable[[], Summary], Answer] = {
     passes_at_a_strength: Answer("PASS", ("within",), (OPEN, f"{OPEN}, single people"), "warning"),
     passes_undefended: Answer("PASS", ("within",), tone="good"),
     rises_no_more: Answer("NO RISE", ("within",), (LABELS,), "warning"),
+    rises_in_one_figure: Answer("FAIL", ("regression", *["within"] * 39), (LABELS,), "leak"),
     passes_with_a_warning: Answer("PASS", ("within",), tone="warning"),
     fails: Answer("FAIL", ("exceeded",), (LABELS,), "leak"),
     is_undecided: Answer("INCONCLUSIVE", ("undecided",), (LABELS,), "warning"),

@@ -8,21 +8,28 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
-from first_screens import CASES, ISO, OFF
+import typer
+from first_screens import CASES, ISO, OFF, rises_in_one_figure
 from generated import make_point, make_summary
 from rich.console import Console
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage_claims import format_secret
+from vflsec.audit.record import Command
+from vflsec.cli import main
 from vflsec.report import first_screen
+from vflsec.report.advice import next_steps
 from vflsec.report.build import build_report
 from vflsec.report.console import WIDTH, print_blocks, print_last
-from vflsec.report.html import render_statement
+from vflsec.report.html import render_page, render_statement
+from vflsec.report.markdown import render_markdown
 from vflsec.report.summary import Summary
 from vflsec.report.tree import Report, View
 
@@ -100,3 +107,30 @@ def test_what_leaks_with_a_defense_alone_is_said_with_it() -> None:
     found = {a.question: a.lines for a in first_screen.build_answer(
         make_summary(points, [Gate(max=0.1, strength=5.0)]))["loans"]}  # fmt: skip
     assert sum("+0.20" in line and "iso 5" in line for line in found[first_screen.MUCH]) == 1
+
+
+def test_figures_that_did_not_rise_are_counted_and_listed_where_all_is() -> None:
+    """Dozens of PASS lines stood beside a leak, one for each figure of a baseline."""
+    summary, report = built(rises_in_one_figure)
+    views = (View.TERMINAL, View.SUMMARY, View.NOTEBOOK, View.WHOLE, View.PAGE)
+    gates = [[s for s in report.seen_by(view) if s.key == "gates"] for view in views]
+    lines = [[len(b.lines) for b in s.blocks if b.kind == "gates"] for (s,) in gates]
+    assert lines == [[1], [1], [1], [40], [40]]
+    assert len(summary.gates) == 40
+    for page in (render_page(report), render_markdown(report), show(report)):
+        assert all(f"{n} " in page for n in ("39 of 40", 20))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_every_step_is_a_command_that_works_on_this_audit(case: Callable[[], Summary]) -> None:
+    """A step was `vflsec compare --help`, and `vflsec tune` did not get the audit's `--set`."""
+    asked = Command("s.toml", ("data.rows=50",), "out/s")
+    for step in next_steps(replace(case(), command=asked)):
+        words = shlex.split(step.command)[1:]
+        parser = typer.main.get_command(main.app)
+        while words and hasattr(parser, "commands"):
+            parser, words = parser.commands[words[0]], words[1:]
+        made = parser.make_context(parser.name, list(words))
+        assert made.params
+        if made.params.keys() & {"scenario"} and isinstance(made.params["scenario"], str):
+            assert made.params["set_"] == ["data.rows=50"]

@@ -420,16 +420,17 @@ def _find_any_rise_tolerated(
     where it rises no more.
     """
     metric = rows[0].metric
-    far, cure = find_reach("advantage", metric)[1], "add seeds to the baseline"
+    far, cure = find_reach("advantage", metric)[1], "is possible. Add seeds to the baseline"
     if c.before <= allowed < far:
         gained, own = result_row.read_advantages(rows)
         reached = intervals.mean_of(list(own[find_least(gained)].values()))
         room = abs(find_best(metric) - reached) - c.before
         if room <= allowed:
             decider = DECIDES if rows[0].target in COUNTED else ERROR_REMOVED
-            cure = f'without the federation no more is left; add a gate of = "{decider}"'
+            cure = f'is left above the attacker\'s baseline. Add a gate with of = "{decider}"'
             far = max(room, 0.0)
-    text = f"it tolerates any rise (at most {far:.3g} in {metric}); {cure}"
+    least, most = show_both(allowed, far, ".3g", ".3g")
+    text = f"no rise could be seen: {least} is tolerated, and at most {most} of {metric} {cure}"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
@@ -538,7 +539,7 @@ def _gone(key: Key, now: Iterable[Key]) -> str:
 
 def _gate(allowed: float, who: str = "") -> Gate:
     """What a verdict asks."""
-    return Gate(max=min(allowed, 0.99), name=f"advantage{who} does not rise against the baseline")
+    return Gate(max=min(allowed, 0.99), name=f"no rise above the baseline{who}")
 
 
 def _names(before: Iterable[Key]) -> dict[Key, str]:
@@ -548,11 +549,11 @@ def _names(before: Iterable[Key]) -> dict[Key, str]:
         phases[key.training].add(key.phase)
     out = {}
     for key in before:
-        who = f" of {key.attack} by {key.adversary}"
+        who = f": {key.attack} by {key.adversary}"
         who += f" on {key.split} rows" if key.split else ""
         who += f" after {key.phase}" if len(phases[key.training]) > 1 else ""
-        who += f" with {key.known_rows:g} known rows" if key.known_rows else ""
-        out[key] = who + (f" ({key.grants})" if key.grants else "")
+        who += f", {key.known_rows:g} labelled rows" if key.known_rows else ""
+        out[key] = who + (f", {key.grants}" if key.grants else "")
     return out
 
 

@@ -295,6 +295,7 @@ class GateLine:
         value, low, high: with digits that put them on their side of the limit.
         seeds: how many.
         attack: which attack decided, '' for none; `by` whom, on which `rows`.
+        views: who is shown it.
     """
 
     verdict: str
@@ -309,6 +310,7 @@ class GateLine:
     attack: str = ""
     by: str = ""
     rows: str = ""
+    views: frozenset[View] = EVERYWHERE
 
 
 @dataclass(frozen=True)
@@ -317,6 +319,10 @@ class Gates(Block):
 
     lines: tuple[GateLine, ...]
     caption: str = ""
+
+    def seen_by(self, view: View) -> Gates:
+        """The gates that `view` is shown."""
+        return replace(self, lines=tuple(line for line in self.lines if view in line.views))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from vflsec.report import tree
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
 from vflsec.report.summary import Summary
-from vflsec.report.tree import Paragraph, Tone, View
+from vflsec.report.tree import EVERYWHERE, Paragraph, Tone, View
 from vflsec.runtime.grouping import group_by
 
 GATE_RULE = (
@@ -33,6 +33,10 @@ _OTHER_LEVEL = (
 )
 
 
+_BASELINE_RULE = "What already leaks in the baseline is not judged by it."
+_LISTED = "Every figure: the report of `vflsec gate --report DIR`."
+_LISTING = frozenset({View.PAGE, View.STATEMENT, View.WHOLE})
+"""Who is shown each figure of a baseline that did not rise; all others are told how many."""
 NO_GATE, NO_RISE = "NO GATE", "NO RISE"
 _NO_LIMIT = "No limit is set."
 
@@ -190,7 +194,7 @@ def build_gates(summary: Summary) -> tree.Section:
     if verdicts:
         several = len({v.algorithm for v in verdicts if v.algorithm}) > 1
         lines = tuple(_gate_line(v, several) for v in verdicts)
-        blocks = [tree.Gates(lines, "Every gate at every point")]
+        blocks = [tree.Gates(lines, "Every gate at every point"), *_count_steady(verdicts)]
     blocks.append(Paragraph(describe_bounds(summary), Tone.SOFT, views=pages))
     heads = tree.make_columns("Attack", "Validated", "Evidence", name="Attack",
                               prose=("Evidence",))  # fmt: skip
@@ -199,10 +203,30 @@ def build_gates(summary: Summary) -> tree.Section:
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 
+def _is_steady(v: Verdict) -> bool:
+    """Whether it says of one figure of a baseline that it did not rise."""
+    return v.origin is Origin.BASELINE and v.passes
+
+
+def _count_steady(verdicts: Iterable[Verdict]) -> list[Paragraph]:
+    """How many figures of a baseline did not rise, what warns of them, and what a baseline is."""
+    every = [v for v in verdicts if v.origin is Origin.BASELINE]
+    if not every:
+        return []
+    steady = list(filter(_is_steady, every))
+    count = f"{len(steady)} of {format_count(len(every), 'figure')}"
+    said = [f"{count} did not rise above the baseline."]
+    for warning, of in group_by((v for v in steady if v.warning), lambda v: v.warning).items():
+        said.append(f"{len(of)} warn: {warning}.")
+    text = " ".join([*said, _BASELINE_RULE])
+    listed = Paragraph(_LISTED, Tone.SOFT, views=EVERYWHERE - _LISTING)
+    return [Paragraph(text), *([listed] if steady else [])]
+
+
 def _gate_line(v: Verdict, several: bool) -> tree.GateLine:
     value, low, high = (format_number(x, limit=v.threshold) for x in (v.value, v.low, v.high))
     short = format_point(v, training=several)
     return tree.GateLine(
         v.verdict, v.label, format_point(v), short, v.reason, value, low, high, v.n, v.attack,
-        v.adversary, v.split,
+        v.adversary, v.split, _LISTING if _is_steady(v) else EVERYWHERE,
     )  # fmt: skip
