@@ -143,7 +143,7 @@ def _parameters(found: Mapping[str, Any]) -> list[str]:
     for p in found["parameters"]:
         default = _code(p["default"]) if p["default"] else "required"
         told = _cell(p["meaning"])
-        lines.append(f"| `{p['name']}` | {_code(p['type'])} | {default} | {told} |")
+        lines.append(f"| `{p['name']}` | {_cell(p['type'])} | {default} | {told} |")
     return lines
 
 

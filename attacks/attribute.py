@@ -69,7 +69,8 @@ class Attribute(Attack):
             ``*`` whichever yes/no question about any column is told best.
         ask: of a number: ``""`` whether it is above its mean, or ``far from the median``, ``largest
             tenth``, ``smallest tenth``.
-        category: of a category: this code against all others; 0 asks which one.
+        category: of a category: the one of this number in their order against all others; 0 asks
+            which one.
     """
 
     column: str = ""
@@ -210,7 +211,7 @@ def in_words(column: str, ask: str, category: int) -> str:
     """What is asked, such as ``age in the largest tenth``."""
     if ask:
         return f"{column} {format_question(ask)}"
-    return f"{column} = {category}" if category else f"{column} above its mean"
+    return f"{column} in its category {category}" if category else f"{column} above its mean"
 
 
 def by_value(x: Tensor, known: Known, ask: str, name: str) -> Fit:

@@ -109,6 +109,11 @@ def join_some(texts: Sequence[str], most: int = 4) -> str:
     return ", ".join(texts[:most]) + more
 
 
+def format_count(n: int, what: str) -> str:
+    """``1 test``, ``2 tests``."""
+    return f"{n:,} {what}{'s' if n != 1 else ''}"
+
+
 class ConfigError(VflsecError, ValueError):
     """A scenario, an option or a hyper-parameter is not usable."""
 

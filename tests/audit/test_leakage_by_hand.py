@@ -38,7 +38,11 @@ def test_a_point_counts_its_rows_seeds_and_losses() -> None:
     )
     assert (one.n, one.n_least) == (120, 80)
     assert (one.planned, one.seeds, one.failed, one.failed_trainings) == (4, 2, 1, 1)
-    assert (one.status, one.reason, one.asked) == ("ok", "broke", "age (1), job (1)")
+    assert (one.status, one.reason, one.asked) == (
+        "ok",
+        "broke",
+        "age (1 of 2 seeds), job (1 of 2 seeds)",
+    )
     assert (one.bytes, one.messages, one.chance) == (30, 5, 0.5)
     assert (one.value.mean, one.worst_seed) == (pytest.approx(0.8), pytest.approx(0.4))
     lost = attacked(record(0, None, status="error", reason="broke", n=7))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from command_line import Cli
 from engine_fakes import SCENARIO, Trainer, backend
 
+from vflsec.cli.type_words import describe_type
 from vflsec.engine import run
 from vflsec.errors import DataError
 from vflsec.plugins.registry import Registry
@@ -69,9 +71,9 @@ def test_an_audit_prints_what_was_found(vflsec: Cli, scenario: Path, tmp_path: P
     assert max(len(line) for line in vflsec.out.splitlines() if str(tmp_path) not in line) <= 100
     assert "\x1b" not in vflsec.out
     assert vflsec("audit", scenario, "--out", tmp_path / "out", "--quiet") == 0
-    assert "trainings are in" not in vflsec.out
+    assert "9 of 9 trainings done" not in vflsec.out
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 0
-    assert "trainings are in" in vflsec.out
+    assert "9 of 9 trainings done" in vflsec.out
     assert vflsec("report", tmp_path / "out") == 0
     for text in ("scratch", "advantage", "CAP"):
         assert text in vflsec.out
@@ -182,7 +184,7 @@ def test_an_interrupted_audit_is_130_and_says_how_to_go_on(
     monkeypatch.setattr(sys, "argv", ["vflsec", *args])
     trainer.before = stop
     assert vflsec("audit", scenario, "--out", tmp_path / "out") == 130
-    assert "0 of 9 trainings are stored" in vflsec.err
+    assert "0 of 9 trainings stored" in vflsec.err
     assert vflsec.err.endswith(f"Resume: vflsec {resume}\n")
 
 
@@ -265,7 +267,7 @@ def test_show_reads_parameters_and_needs_without_importing(vflsec: Cli) -> None:
     assert local["kind"] == "algorithm"
     assert vflsec("show", "isotropic") == 0  # an alias
     assert "defense iso" in vflsec.out
-    assert "on: Literal['gradient', 'embedding', 'state'] = 'gradient'" in vflsec.out
+    assert "on: one of 'gradient', 'embedding', 'state' (default \"gradient\")" in vflsec.out
     assert "\n      names of messages that pass as they are, and are not protected.\n" in vflsec.out
     assert "strengths: noise norm /" in vflsec.out
     assert vflsec("show", "model_completion") == 0
@@ -289,6 +291,24 @@ def test_parameters_read_are_those_of_the_class(kind: str) -> None:
         shown = next(d for d in lookup(name) if d["kind"] == kind[:-1])
         fields = list(registry.list_parameters(known.get(name)))
         assert sorted(p["name"] for p in shown["parameters"]) == sorted(fields), name
+        said = " ".join(p["type"] for p in shown["parameters"])
+        assert not re.search(r"\w\.\w|\w\[", said), name
+
+
+@pytest.mark.parametrize(("annotation", "words"), [
+    ("check.NonNegative", "a finite number >= 0"), ("check.OpenUnit", "a number in (0, 1)"),
+    ("Annotated[int, partial(check.integer, low=2, high=14)]", "an integer in [2, 14]"),
+    ("Annotated[float | Literal['auto'], check.non_negative]", "a finite number >= 0 or 'auto'"),
+    ("Annotated[float | None, check.positive]", "a finite number > 0"),
+    ("Annotated[str, check.among('a', 'b')]", "one of 'a', 'b'"),
+    ("Annotated[str, check.among(*NAMES)]", "text"),
+    ("Annotated[tuple[check.Count, ...], check.some]", "a list, each an integer >= 1"),
+    ("tuple[int, float]", "a list: an integer, a number"), ("dict[str, Any]", "a table"),
+    ("Literal['a', 'b'] | None", "one of 'a', 'b'"),
+])  # fmt: skip
+def test_a_type_is_said_in_words(annotation: str, words: str) -> None:
+    """`power: check.NonNegative` was a name of the source."""
+    assert describe_type(annotation) == words
 
 
 def test_check_prints_the_plan_and_trains_nothing(

@@ -357,7 +357,7 @@ def test_workers_keep_views_too_and_what_was_finished_before_is_said(tmp_path: P
         keep_views=True, progress=heard,
     )  # fmt: skip
     assert len(list((out / "views").glob("*.zip"))) == 2
-    assert heard.said == ["views of 1 trainings are not kept. --fresh trains them once more."]
+    assert heard.said == ["views of 1 training are not kept. --fresh trains them once more."]
 
 
 def test_a_hostile_archive_is_refused(tmp_path: Path) -> None:

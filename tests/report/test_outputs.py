@@ -32,7 +32,7 @@ from vflsec.report.console import WIDTH, print_blocks
 from vflsec.report.curve import CAP_MEANS, DCS_MEANS
 from vflsec.report.exports import load_summary
 from vflsec.report.sanitize import clean, escape_annotation, escape_markdown
-from vflsec.report.tree import Column, Kind, Table
+from vflsec.report.tree import Column, Kind, Table, make_columns
 from vflsec.storage.results_folder import OUR_FILES
 from vflsec.storage.store import Store
 
@@ -260,6 +260,18 @@ def test_names_of_attacks_are_whole_on_a_terminal(summary: dict[str, Any]) -> No
     rows = [line for line in out.getvalue().splitlines() if line.startswith("message_")]
     assert rows
     assert all(line.startswith("message_completion ") for line in rows)
+
+
+@pytest.mark.parametrize("width", [72, 84, 100])
+def test_words_are_whole_where_a_line_can_break_between_them(width: int) -> None:
+    """`0.612 balanced_accura/cy` stood beside a baseline that could have been broken at a blank."""
+    heads = make_columns("Attack", "Advantage", "Attack's", "Baseline", "Rows", name="Attack")
+    row = ("embedding_inversion(read=True)", "+0.075 [-0.004, +0.193]", "0.612 balanced_accuracy",
+           "0.5 (majority)", "700 train")  # fmt: skip
+    out = io.StringIO()
+    print_blocks([Table("", heads, (row,))], Console(file=out, width=width))
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    assert ("balanced_accuracy" in out.getvalue()) is (width > 72)
 
 
 @pytest.mark.parametrize("width", [72, 80, 99, 100, 120])

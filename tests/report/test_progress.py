@@ -41,7 +41,7 @@ def test_a_long_piece_of_work_is_not_silent() -> None:
     assert said[0].endswith("to go, at one: epoch 3")
     lines.finish(one)
     last = out.getvalue().splitlines()[-1]
-    assert last.startswith("[1/2] one: 2 trainings, 1 attacks (")
+    assert last.startswith("[1/2] one: 2 trainings, 1 attack (")
     assert "; about " in last
     lines.finish(two)
     assert "to go" not in out.getvalue().splitlines()[-1]

@@ -288,7 +288,7 @@ _UNDEFENDED: tuple[tuple[FindingKind, Callable[[Point, _Style], bool], _Says], .
 
 def _undefended(r: Point, style: _Style) -> Finding:
     kind, says = next((kind, says) for kind, holds, says in _UNDEFENDED if holds(r, style))
-    chosen = f" Chosen: {r.asked}." if r.asked else ""
+    chosen = f" Asked about: {r.asked}." if r.asked else ""
     return Finding.of(kind, r, f"{_place(r, style)}: {says(r, style)}{chosen}")
 
 

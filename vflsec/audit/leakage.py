@@ -273,7 +273,7 @@ def _often(asked: Iterable[str]) -> str:
     count = Counter(a for a in asked if a)
     if len(count) == 1:
         return next(iter(count))
-    return ", ".join(f"{a} ({n})" for a, n in count.most_common())
+    return ", ".join(f"{a} ({n} of {count.total()} seeds)" for a, n in count.most_common())
 
 
 def _average(values: Mapping[int, float]) -> float | None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from vflsec.cli.type_words import describe_type
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
@@ -158,7 +160,7 @@ def _read_class(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
             continue
         before = parameters.pop(name, {"meaning": ""})  # what is annotated again goes to the end
         parameters[name] = {
-            "name": name, "type": kind, "default": _format_default(value),
+            "name": name, "type": describe_type(kind), "default": _format_default(value),
             "meaning": meaning.get(name, before["meaning"]),
         }  # fmt: skip
     return out | {"parameters": list(parameters.values())}
@@ -196,7 +198,10 @@ def _read_attributes(doc: str) -> dict[str, str]:
 def _format_default(value: str) -> str:
     if value.startswith("field("):
         return value.partition("default_factory=")[2].rstrip(")") + "()"
-    return value
+    try:
+        return json.dumps(ast.literal_eval(value))  # as it is written in a scenario
+    except (ValueError, SyntaxError, TypeError):
+        return value  # '' for none, or a name of the file
 
 
 def _find_bases(tree: ast.Module, node: ast.ClassDef) -> Iterator[tuple[ast.Module, ast.ClassDef]]:

@@ -49,7 +49,7 @@ from vflsec.cli.output import (
 )
 from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
-from vflsec.errors import VflsecError
+from vflsec.errors import VflsecError, format_count
 from vflsec.plugins.loading import find_last_place, guard_exit, seal_exit
 from vflsec.runtime.lazy_imports import importing, leaving, patient
 
@@ -183,7 +183,8 @@ def _audited(scenario: str, out: Path | None, most: int | None, quiet: bool, **h
     except Interrupted as stop:
         again = shlex.join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
         raise _Stopped(
-            f"Interrupted: {stop.done} of {stop.total} trainings are stored. Resume: {again}"
+            f"Interrupted: {stop.done} of {format_count(stop.total, 'training')} stored. "
+            f"Resume: {again}"
         ) from None
 
 
@@ -374,7 +375,7 @@ def show(
             typer.echo("Keys:" if item["kind"] == "section" else "Parameters:")
         for p in item.get("parameters", []):
             needed = "" if item["kind"] == "section" else " (required)"
-            default = f" = {p['default']}" if p["default"] else needed
+            default = f" (default {p['default']})" if p["default"] else needed
             typer.echo(f"  {p['name']}: {p['type']}{default}")
             if p.get("meaning"):
                 typer.echo(f"      {p['meaning']}")

@@ -322,9 +322,9 @@ def _told(guesses: Path) -> bool:
     """Whether an attack made a guess; says what could not run, and why where that is short, or
     where nothing did.
     """
+    from vflsec.errors import format_count
     from vflsec.measure.guess_files import thaw
     from vflsec.report.curve import FEW, count_unmade
-    from vflsec.report.verdicts import format_count
 
     frozen = thaw(guesses)
     ran: set[tuple[str, str]] = set()

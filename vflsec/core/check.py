@@ -153,6 +153,15 @@ BelowOne = Annotated[float, partial(in_unit, high_open=True)]
 AboveZero = Annotated[float, partial(in_unit, low_open=True)]
 
 
+def describe_rule(rule: Rule) -> str:
+    """What a rule asks for, as its error says: ``a finite number >= 0``; '' if it takes all."""
+    try:
+        rule("it", None)
+    except ConfigError as error:
+        return str(error).partition(" must be ")[2].partition(", got ")[0]
+    return ""
+
+
 def at_least(low: int) -> Rule:
     """The rule of integers from `low`."""
     return partial(integer, low=low)

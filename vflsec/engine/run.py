@@ -28,6 +28,7 @@ from vflsec.engine.read_results import read_looks
 from vflsec.engine.shard import divide_groups
 from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missing_work
 from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_workers
+from vflsec.errors import format_count
 from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
@@ -56,7 +57,7 @@ class Interrupted(KeyboardInterrupt):
     """The audit was stopped; what is finished is stored and the same command goes on."""
 
     def __init__(self, folder: Path, done: int, total: int) -> None:
-        super().__init__(f"{done} of {total} trainings are stored in {folder}")
+        super().__init__(f"{done} of {format_count(total, 'training')} stored in {folder}")
         self.folder, self.done, self.total = folder, done, total
 
 

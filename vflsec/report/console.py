@@ -158,13 +158,13 @@ def _fit_columns(
 ) -> list[int]:
     """Widths of the columns, two blanks between.
 
-    What folds first are the parameters of a name and long texts; then an interval into its two
-    ends; then all that is left.
+    What folds first are the parameters of a name, and texts between words; then long words; then
+    an interval into its two ends; then all that is left.
     """
     cells = [[row[k].plain for row in rows] for k in range(len(columns))]
     out = [max(map(len, [c.head, *of])) for c, of in zip(columns, cells, strict=True)]
     names = [max((len(t.partition("(")[0]) for t in of), default=0) for of in cells]
-    for whole, least in ((True, 12), (False, 15), (False, 8), (False, 4)):
+    for whole, least in ((True, 0), (True, 12), (False, 15), (False, 8), (False, 4)):
         floors = [
             _least_width(column, of, whole, least, name)
             for column, of, name in zip(columns, cells, names, strict=True)
@@ -181,12 +181,15 @@ def _fit_columns(
 def _least_width(
     column: tree.Column, cells: Sequence[str], whole: bool, least: int, name: int
 ) -> int:
-    """To what a column may shrink: intervals stay whole at first, and names for long."""
-    if column.kind is Kind.NAME and least > 8:
+    """To what a column may shrink: to its longest word where `least` is 0; intervals stay whole at
+    first, and names for long.
+    """
+    if column.kind is Kind.NAME and least not in (4, 8):
         return name
     if whole and any(", " in t and t.endswith("]") for t in cells):
         return max(map(len, cells))
-    return least
+    words = (word for text in (column.head, *cells) for word in text.split())
+    return least or max(map(len, words), default=0)
 
 
 _PRINT: dict[type, Callable[[Any, Console], None]] = {

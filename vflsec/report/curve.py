@@ -9,6 +9,7 @@ from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
 from vflsec.audit.tradeoff_curves import Curve, Improvement
+from vflsec.errors import format_count
 from vflsec.report.numbers import format_interval, format_number
 from vflsec.report.summary import Summary
 from vflsec.report.tree import (
@@ -23,7 +24,7 @@ from vflsec.report.tree import (
     View,
     make_columns,
 )
-from vflsec.report.verdicts import format_count, format_place
+from vflsec.report.verdicts import format_place
 from vflsec.specs import UNMADE
 
 _PRINTED = frozenset({View.TERMINAL, View.WHOLE})

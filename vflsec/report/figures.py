@@ -219,9 +219,9 @@ def _finish(ax: Axes, title: str, lines: int) -> Axes:
 def advantage_by_strength(
     data: Data, *, dataset: str | None = None, ax: Axes | None = None
 ) -> Axes:
-    """What each attack gains over its strongest control, as the defense grows.
+    """What each attack gains over its baseline, as the defense grows.
 
-    Intervals are the t intervals over seeds; the dashed line at 0 is the control. Strengths are
+    Intervals are the t intervals over seeds; the dashed line at 0 is the baseline. Strengths are
     spaced evenly, in order. Of many attacks each line is the strongest on one secret
     (:func:`choose_drawn`).
     """
@@ -240,7 +240,7 @@ def advantage_by_strength(
             label=shorten(label), markersize=5, linewidth=1.6, capsize=3, elinewidth=1.0,
             **_style(i),
         )  # fmt: skip
-    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="baseline")
     ax.set_xticks(list(place.values()), ["none" if s == 0 else f"{s:g}" for s in grid])
     ax.set_xlim(-0.5, max(len(grid) - 0.5, 0.5))
     ax.set_xlabel(_strength_name(rows))
@@ -249,7 +249,7 @@ def advantage_by_strength(
 
 
 def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
-    """What an attack gains over its strongest control if it is made after each epoch.
+    """What an attack gains over its baseline if it is made after each epoch.
 
     Raises:
         ConfigError: no attack was looked at over time.
@@ -274,7 +274,7 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
         low, high = ([getattr(p.advantage, end) for p in of] for end in ("low", "high"))
         if None not in low:
             ax.fill_between(at, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="strongest control")
+    ax.axhline(0, linestyle="--", linewidth=1.2, color="#808080", label="baseline")
     ax.set_xlabel("epochs seen")
     ax.set_ylabel(f"advantage in {_measured(rows)}")
     return _finish(ax, title, len(lines))
@@ -294,14 +294,14 @@ def privacy_utility(data: Data, *, dataset: str | None = None, ax: Axes | None =
     """How well each attack does against what the main task keeps, over the strengths.
 
     Down and to the right is better. Numbers at the markers are strengths; bars are t intervals
-    over seeds; a dashed line is the strongest control of an attack. Attacks in different metrics
-    are drawn by what they gain over their controls, and of many attacks the strongest on each
+    over seeds; a dashed line is the baseline of an attack. Attacks in different metrics
+    are drawn by what they gain over their baselines, and of many attacks the strongest on each
     secret (:func:`choose_drawn`).
     """
     rows, title = _thin([p for p in _chosen(data, dataset) if p.utility.mean is not None])
     gained = len({p.primary for p in rows}) > 1
     ax = make_axes(ax, (6.4, 4.2))
-    controls = [("strongest control", 0.0)] if gained else _controls(rows)
+    controls = [("baseline", 0.0)] if gained else _controls(rows)
     return _against_utility(ax, rows, title, group_series(choose_drawn(rows)), controls, gained)
 
 
@@ -427,7 +427,7 @@ def _controls(rows: Sequence[Point]) -> list[tuple[str, float]]:
     for p in rows:
         value = p.control_value.mean
         if value is not None and all(abs(value - v) > 0.015 for _, v in out):
-            out.append((f"control: {shorten(p.control)} {value:.2f}", value))
+            out.append((f"baseline: {shorten(p.control)} {value:.2f}", value))
     return out
 
 

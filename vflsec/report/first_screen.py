@@ -19,7 +19,7 @@ from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
 from vflsec.data.features import is_nearly_unique
 from vflsec.data.table_facts import ColumnFacts, UserTable, UserTables
-from vflsec.errors import join_some
+from vflsec.errors import format_count, join_some
 from vflsec.report.coverage import NOT_SAFE, find_unasked, list_families, list_untested
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
@@ -31,7 +31,6 @@ from vflsec.report.verdicts import (
     find_asked,
     find_judged,
     find_weighed,
-    format_count,
     format_deployment,
     format_headline,
     format_place,
@@ -424,7 +423,7 @@ def describe_work(summary: Summary) -> str:
     cells, cost = summary.cells, summary.cost
     if summary.is_of_traces:
         return f"{format_count(len(summary.data), 'recording')}, nothing was trained"
-    text = f"{cells.finished} of {cells.planned} trainings on {summary.device}"
+    text = f"{cells.finished} of {format_count(cells.planned, 'training')} on {summary.device}"
     if cost.cpu_seconds is None:
         text += f", {cost.training_seconds:.1f} s of work"
     else:

@@ -12,7 +12,7 @@ from vflsec._version import __version__
 from vflsec.audit.findings import format_gain
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import Quantity, find_leaks, format_secret, rank
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, format_count
 from vflsec.report.curve import build_gain, find_gains
 from vflsec.report.exports import load_summary
 from vflsec.report.first_screen import name_most
@@ -23,7 +23,6 @@ from vflsec.report.tree import TONES, Block, Cell, Paragraph, Report, Section, T
 from vflsec.report.tree import make_columns as columns
 from vflsec.report.ungated_leaks import find_tone
 from vflsec.report.verdicts import (
-    format_count,
     format_headline,
     format_place,
     format_point,

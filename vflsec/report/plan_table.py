@@ -10,6 +10,7 @@ from rich.console import Console
 from vflsec.audit.defense_label import format_defense
 from vflsec.audit.exposure import Protocol
 from vflsec.core.visibility import claim
+from vflsec.errors import format_count
 from vflsec.plan.values import Encryption, Group, Plan, Price
 from vflsec.report.console import print_blocks
 from vflsec.report.numbers import format_bytes, format_duration
@@ -93,9 +94,10 @@ def _build_cost(cost: Price) -> Iterable[Block]:
     """The estimate of time, memory, kept views and encryption."""
     seconds, controls = (format_duration(max(s, 1)) for s in (cost.seconds, cost.control_seconds))
     yield Paragraph(
-        f"{cost.trainings:,.0f} trainings, {cost.attacks:,.0f} attacks, about "
-        f"{cost.steps:,.0f} steps: roughly {seconds} on one CPU thread ({controls} for "
-        f"controls), {format_bytes(cost.memory_bytes)} of memory."
+        f"{format_count(round(cost.trainings), 'training')}, "
+        f"{format_count(round(cost.attacks), 'attack')}, about "
+        f"{format_count(round(cost.steps), 'step')}: roughly {seconds} on one CPU thread "
+        f"({controls} for controls), {format_bytes(cost.memory_bytes)} of memory."
     )
     if cost.views_bytes:
         yield Paragraph(

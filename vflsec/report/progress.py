@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from vflsec.errors import format_count
 from vflsec.report.numbers import format_duration
 from vflsec.report.sanitize import clean
 from vflsec.runtime.progress_protocol import Reporter
@@ -32,13 +33,13 @@ def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
     todo = len({c.key for w in works for c in w.cells})
     total = len(plan.cells)
     if works and set(plan.cells.values()) == {"tuning"}:
-        return f"First {todo} trainings on drawn worlds."
+        return f"First {format_count(todo, 'training')} on drawn worlds."
     if all(w.kept for w in works):
         more = "; attacking kept views" if works else ""
-        return f"All {total} trainings are in {folder}{more}."
+        return f"{total} of {format_count(total, 'training')} done in {folder}{more}."
     if todo < total:
-        return f"Resuming in {folder}: {total - todo} of {total} trainings are done."
-    return f"{total} trainings into {folder}."
+        return f"Resuming in {folder}: {total - todo} of {format_count(total, 'training')} done."
+    return f"{format_count(total, 'training')} into {folder}."
 
 
 class Lines(Reporter):
@@ -76,8 +77,9 @@ class Lines(Reporter):
         self.cells += len(work.cells)
         seconds = time.monotonic() - self.start
         self._say(
-            f"[{self.done}/{self.total}] {work.title}: {len(work.cells)} trainings, "
-            f"{len(work.attacks)} attacks ({seconds:.0f} s{self._remains()})"
+            f"[{self.done}/{self.total}] {work.title}: "
+            f"{format_count(len(work.cells), 'training')}, "
+            f"{format_count(len(work.attacks), 'attack')} ({seconds:.0f} s{self._remains()})"
         )
 
     def note(self, text: str) -> None:

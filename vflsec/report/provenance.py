@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vflsec.audit.exposure import Outcome, Protocol
 from vflsec.core.visibility import HEADS, format_cells
+from vflsec.errors import format_count
 from vflsec.report import advice, first_screen, tree
 from vflsec.report.coverage import find_older
 from vflsec.report.numbers import format_short
@@ -84,7 +85,7 @@ def _searched(summary: Summary) -> str:
     if not found.choices:
         return ""
     return (
-        f", worlds of seeds {_join(found.seeds)} ({found.trainings} trainings, "
+        f", worlds of seeds {_join(found.seeds)} ({format_count(found.trainings, 'training')}, "
         f"{found.seconds:.0f} s)"
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
+from vflsec.errors import format_count
 from vflsec.label import make_label
 from vflsec.report import tree
 from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
@@ -20,7 +21,6 @@ from vflsec.report.verdicts import (
     NO_GATE,
     NO_RISE,
     find_judged,
-    format_count,
     format_headline,
     format_place,
 )

@@ -9,6 +9,7 @@ from vflsec.audit.evaluation import Claim
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Origin, Verdict
 from vflsec.audit.gate_selection import is_weighed
 from vflsec.audit.point import Point, Training
+from vflsec.errors import format_count
 from vflsec.report import tree
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
@@ -62,11 +63,6 @@ def find_asked(summary: Summary) -> list[Verdict]:
 def find_judged(summary: Summary) -> set[Training]:
     """Trainings that are judged; a claimed epsilon is judged wherever it is made."""
     return {v.training for v in find_asked(summary) if v.origin is not Origin.CLAIM}
-
-
-def format_count(n: int, what: str) -> str:
-    """``2 tests``."""
-    return f"{n} {what}{'s' if n != 1 else ''}"
 
 
 def format_point(v: Verdict, *, training: bool = True) -> str:

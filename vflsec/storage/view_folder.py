@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vflsec.errors import TraceError
+from vflsec.errors import TraceError, format_count
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
 
@@ -92,12 +92,13 @@ def not_kept(folder: Path, plan: Plan, works: Sequence[Work], most: int) -> list
     out = []
     if lost & now:
         out.append(
-            f"views of {len(lost & now)} trainings are not kept, beyond {most / 1e6:g} MB "
-            "(--views-mb)."
+            f"views of {format_count(len(lost & now), 'training')} are not kept, beyond "
+            f"{most / 1e6:g} MB (--views-mb)."
         )
     if lost - now:
         out.append(
-            f"views of {len(lost - now)} trainings are not kept. --fresh trains them once more."
+            f"views of {format_count(len(lost - now), 'training')} are not kept. "
+            "--fresh trains them once more."
         )
     return out
 
