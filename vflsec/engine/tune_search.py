@@ -119,7 +119,6 @@ def tune(
     rounds: int = 5,
     confirm: bool = True,
     target: str = "*",
-    set: Iterable[str] = (),
     **how: Any,
 ) -> Tuned:
     """The cheapest strength of `defense` that meets a leakage target at a utility floor.
@@ -135,9 +134,9 @@ def tune(
             it counts something.
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
-        set: overrides ``a.b=value`` of the scenario.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
-        how: `progress`, which makes what is told of each audit; and what is passed on to
+        how: `progress`, which makes what is told of each audit; `set`, overrides ``a.b=value`` of
+            the scenario; and what is passed on to
             :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...); the
             results directory `out` is ``out/tune-DEFENSE`` by default.
 
@@ -155,7 +154,7 @@ def tune(
         if high <= low:
             rule = f"at least 1 above low in whole numbers ({kind.strengths})"
             raise check.fail("tune: high", rule, between[1])
-    loaded = load_scenario(scenario, set)
+    loaded = load_scenario(scenario, how.pop("set", ()))
     if not kind.strengths:
         raise ConfigError(f"tune: {name} has no strength.")
     out, progress = how.pop("out", None), how.pop("progress", Reporter)
