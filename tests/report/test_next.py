@@ -119,10 +119,22 @@ def test_seeds_are_not_advised_as_if_they_passed_a_gate_that_is_stuck() -> None:
     steps = advice.next_steps(replace(found, gates=both))
     assert [s.kind for s in steps[:2]] == [StepKind.STUCK, StepKind.MORE_SEEDS]
     assert [f"'{x}'" in steps[0].text for x in "abc"] == [True, True, False]
+    assert ("1,000" in steps[0].text, " 150 more" in steps[1].text) == (True, True)
     assert "--until-decided" in steps[1].command
     (alone, *_) = advice.next_steps(replace(found, gates=both[:1]))
     assert len(alone.text) < len(steps[1].text)
     assert alone.command == steps[1].command
+
+
+@pytest.mark.parametrize(("more", "other"), [(3, False), (20, False), (187, True)])
+def test_beside_many_seeds_another_way_is_named(more: int, other: bool) -> None:
+    """`--until-decided 192` was all that was said, after five trainings."""
+    found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
+    (v,) = found.gates
+    open_ = replace(v, more_seeds=more, stuck=False, rule=Rule.UNDECIDED)
+    (step, *_) = advice.next_steps(replace(found, gates=(open_,)))
+    assert step.kind is StepKind.MORE_SEEDS
+    assert (f" {more} more" in step.text, "known_rows" in step.text) == (True, other)
 
 
 @pytest.mark.parametrize(("seeds", "said"), [

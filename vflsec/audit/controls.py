@@ -49,7 +49,8 @@ LEAST = 0.005
 """A mean advantage below this prints as 0.00 and is not called a leak, however sure its sign."""
 
 Controls = Mapping[str, Mapping[str, float | None]]
-_MOST_SEEDS = 1000
+MOST_FORESEEN = 1000
+"""Seeds that are foretold to decide; where more would, none are named."""
 _FAR_OFF = 1e6
 _APART = 0.01
 
@@ -280,7 +281,7 @@ class Leakage:
         """Seeds to add until a leakage of `size` is :meth:`detectable`; None if over 1000."""
         if self.detectable(alpha) is None:
             return None
-        tries = range(_MOST_SEEDS + 1)  # the more seeds, the less has to leak
+        tries = range(MOST_FORESEEN + 1)  # the more seeds, the less has to leak
         more = bisect_left(tries, -size, key=lambda m: -(self.detectable(alpha, more=m) or 0.0))
         return more if more < len(tries) else None
 
@@ -300,7 +301,7 @@ class Leakage:
             return all(x is not None and sign * (x - limit) > 0 for x in bounds)
 
         now = min(a.n for a in ask)
-        tries = range(max(now, 2), _MOST_SEEDS + 1)
+        tries = range(max(now, 2), MOST_FORESEEN + 1)
         at = bisect_left(tries, True, key=is_decided)  # what is decided stays so with more seeds
         return max(tries[at] - now, 1) if at < len(tries) else None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vflsec.audit import intervals
-from vflsec.audit.controls import Leakage
+from vflsec.audit.controls import MOST_FORESEEN, Leakage
 from vflsec.audit.dosing import Doses, identify_curve
 from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
 from vflsec.audit.gate_candidate import Candidate, NoRoom, find_room, is_full
@@ -405,7 +405,7 @@ def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int
 def format_seeds(more: int | None) -> str:
     """The seeds that would decide it."""
     if more is None:
-        return "over 1000 more seeds needed"
+        return f"over {MOST_FORESEEN:,} more seeds needed"
     return f"about {more} more seed{'s' if more > 1 else ''} needed"
 
 

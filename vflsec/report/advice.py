@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vflsec.audit.controls import is_leak
+from vflsec.audit.controls import MOST_FORESEEN, is_leak
 from vflsec.audit.defense_label import split_names
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
@@ -21,6 +21,7 @@ from vflsec.report.first_screen import format_price
 from vflsec.report.sanitize import clean
 from vflsec.report.steps import (
     GRANT_MORE,
+    MOST_SEEDS,
     SHOW_GATE,
     advise_defenses,
     advise_open,
@@ -168,12 +169,15 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
     others = {v.verdict for v in summary.gates if find_step(v) is not StepKind.MORE_SEEDS}
     if FAIL in others:
         return []
-    more = max(v.more_seeds or 0 for v in of)
+    more, seeds = max(v.more_seeds or 0 for v in of), max(v.n for v in of)
     text = "Add records of further runs" if summary.is_of_traces else "Add seeds"
     if INCONCLUSIVE in others:
         text += " for the other gates; they alone do not make this audit pass"
-    again = _add_seeds(summary, max(v.n for v in of), more)
-    return [Step(StepKind.MORE_SEEDS, f"{text}.", again)]
+    text += f". About {more} more may do"
+    text += f", by the spread over {seeds}." if seeds > 1 else "."
+    if more > MOST_SEEDS:
+        text += f" {_name_other_ways(of, summary)}"
+    return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, seeds, more))]
 
 
 def _is_of_known_rows(v: Verdict) -> bool:
@@ -184,16 +188,23 @@ def _is_of_known_rows(v: Verdict) -> bool:
 _ROWS = {True: "known_rows", False: "test rows"}
 
 
-def _stuck(of: Asked, summary: Summary) -> list[Step]:
-    """What to do where no number of seeds decides."""
+def _name_other_ways(of: Asked, summary: Summary) -> str:
+    """What may decide besides seeds."""
+    if summary.is_of_traces:
+        return f"{_RECORD_MORE}, or try another limit."
     kinds = sorted({_is_of_known_rows(v) for v in of}, reverse=True)
     rows = " or ".join(_ROWS[known] for known in kinds)
-    do, command = f"Take more {rows}, or try another strength or limit.", SHOW_GATE
-    if summary.is_of_traces:
-        do = f"{_RECORD_MORE}, or try another limit."
-    elif kinds[0]:
-        command = "vflsec show attack"
-    return [Step(StepKind.STUCK, f"More seeds do not decide {name_gates(of)}. {do}", command)]
+    return f"Take more {rows}, or try another strength or limit."
+
+
+def _stuck(of: Asked, summary: Summary) -> list[Step]:
+    """What to do where more seeds than anybody runs would decide."""
+    text = (
+        f"Over {MOST_FORESEEN:,} more seeds would be needed to decide {name_gates(of)}, by the "
+        f"spread over {max(v.n for v in of)}. {_name_other_ways(of, summary)}"
+    )
+    known = not summary.is_of_traces and any(map(_is_of_known_rows, of))
+    return [Step(StepKind.STUCK, text, "vflsec show attack" if known else SHOW_GATE)]
 
 
 def _no_room(of: Asked, summary: Summary) -> list[Step]:
