@@ -144,6 +144,7 @@ def asked(limit: str, rise: str, claim: str) -> Summary:
     ("", "INCONCLUSIVE", "", "INCONCLUSIVE", 1), ("", "", "PASS", "NO GATE", 0),
     ("", "PASS", "PASS", "NO RISE", 1), ("", "PASS", "FAIL", "FAIL", 1),
     ("PASS", "PASS", "PASS", "PASS", 0), ("PASS", "FAIL", "PASS", "FAIL", 0),
+    ("PASS", "", "PASS", "PASS", 0),
 ])  # fmt: skip
 def test_only_a_limit_passes(limit: str, rise: str, claim: str, said: str, deployed: int) -> None:
     """A baseline alone, and a claimed epsilon alone, read "PASS with no defense (1 of 1 gate
@@ -155,7 +156,7 @@ def test_only_a_limit_passes(limit: str, rise: str, claim: str, said: str, deplo
     assert describe_scope(summary).startswith(said)
     assert len(find_deployed(summary)) == deployed
     kinds = {s.kind for s in next_steps(summary)}
-    assert (StepKind.KEEP_BASELINE in kinds) is (said == "PASS")
+    assert (StepKind.KEEP_BASELINE in kinds) is (said == "PASS" and not rise)
     assert bool(kinds & {StepKind.SET_LIMIT, StepKind.UNGATED}) is not bool(limit)
     assert (StepKind.ROSE in kinds) is (rise == "FAIL")
     assert (find_tone(summary) is Tone.GOOD) is False

@@ -35,8 +35,10 @@ class SplitSettings(Algorithm):
             has more; 0 gives every code its own.
         embedding_l2: weight decay of those vectors on top of `weight_decay`.
         optimizer, lr, weight_decay: of every party.
-        batch_size, epochs, patience: patience counts epochs without a better validation loss;
-            0 trains all epochs. The best epoch on validation rows is kept either way if `select`.
+        batch_size: rows of a batch.
+        epochs: passes over the training rows, at most.
+        patience: epochs without a better validation loss after which training ends; 0 trains all.
+        select: whether the model of the best epoch on validation rows is kept.
         select_by: what is best on validation rows: the lowest ``loss``, or the highest ``auc`` (two
             classes), which does not mind logits that grow too large.
         returns_predictions: True sends the class shares back to the passive parties at inference.

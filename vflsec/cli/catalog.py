@@ -179,8 +179,8 @@ def _list_assigned(node: ast.ClassDef) -> Iterator[tuple[str, str | None, str]]:
 
 
 def _read_attributes(doc: str) -> dict[str, str]:
-    """What an ``Attributes:`` block says of each name (several may share a line)."""
-    _, _, block = doc.partition("Attributes:\n")
+    """What a block of ``Attributes:`` or ``Args:`` says of each name (several may share a line)."""
+    _, block = [*re.split(r"(?:Attributes|Args):\n", doc, maxsplit=1), ""][:2]
     out: dict[str, str] = {}
     names: list[str] = []
     for line in block.splitlines():

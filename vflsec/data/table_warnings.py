@@ -137,8 +137,8 @@ def _find_constants(source: Source) -> list[str]:
             out.append(f"No column of {party} has two different values. Check its table.")
         elif names and source.facts.tables.tables:
             out.append(
-                f"{_listed(names)} of {party} ha{'s' if len(names) == 1 else 've'} one value in "
-                "all rows: were values lost in the export? If not, set "
+                f"{_listed(names)} of {party} ha{'s' if len(names) == 1 else 've'} one value, or "
+                "none, in all rows: were values lost in the export? If not, set "
                 f"{write_drop(names)}."
             )
     return out

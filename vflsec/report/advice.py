@@ -10,7 +10,7 @@ from vflsec.audit.controls import MOST_FORESEEN, is_leak
 from vflsec.audit.defense_label import split_names
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
-from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Verdict
+from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Origin, Verdict
 from vflsec.audit.leakage_claims import Quantity, format_secret, rank
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
@@ -78,7 +78,8 @@ def next_steps(summary: Summary) -> list[Step]:
              for s in _OF_VERDICTS[kind](asked[kind], summary)]  # fmt: skip
     keep = format_command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
     text = "Keep these results as the baseline: a later rise fails."
-    kept = [Step(StepKind.KEEP_BASELINE, text, keep)] if found == "PASS" else []
+    has_one = any(v.origin is Origin.BASELINE for v in summary.gates)
+    kept = [Step(StepKind.KEEP_BASELINE, text, keep)] if found == "PASS" and not has_one else []
     ungated = _ungated(summary)
     if not summary.limits:
         steps += _unshown(summary)
@@ -198,10 +199,10 @@ def _name_other_ways(of: Asked, summary: Summary) -> str:
 
 
 def _stuck(of: Asked, summary: Summary) -> list[Step]:
-    """What to do where more seeds than anybody runs would decide."""
+    """What to do where seeds would not decide, or more than anybody runs."""
     text = (
-        f"Over {MOST_FORESEEN:,} more seeds would be needed to decide {name_gates(of)}, by the "
-        f"spread over {max(v.n for v in of)}. {_name_other_ways(of, summary)}"
+        f"Up to {MOST_FORESEEN:,} more seeds would not decide {name_gates(of)}, by the figures of "
+        f"{max(v.n for v in of)}. {_name_other_ways(of, summary)}"
     )
     known = not summary.is_of_traces and any(map(_is_of_known_rows, of))
     return [Step(StepKind.STUCK, text, "vflsec show attack" if known else SHOW_GATE)]

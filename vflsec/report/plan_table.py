@@ -101,7 +101,8 @@ def _build_cost(cost: Price) -> Iterable[Block]:
     )
     if cost.views_bytes:
         yield Paragraph(
-            f"Kept views: about {format_bytes(cost.views_bytes)} (--views-mb bounds them)."
+            f"With --keep-views: about {format_bytes(cost.views_bytes)} more on disk (--views-mb "
+            "bounds them)."
         )
     if cost.ciphertext_bytes:
         lines = tuple(map(_encryption, cost.encryption))

@@ -44,7 +44,7 @@ def find_step(v: Verdict) -> StepKind | None:
 
 def name_gates(of: Sequence[Verdict]) -> str:
     """The gates of some verdicts, each once, as in ``'a', 'b'``; why stands beside each gate."""
-    return ", ".join(f"'{clean(label)}'" for label in dict.fromkeys(v.label for v in of))
+    return join_some([f"'{clean(label)}'" for label in dict.fromkeys(v.label for v in of)])
 
 
 def advise_open(of: Sequence[Verdict]) -> Step:
