@@ -236,6 +236,7 @@ def test_a_baseline_fails_what_leaks_more_than_before(
         assert vflsec.out.splitlines()[-1].startswith("NO RISE")
     every = tmp_path / "every"
     assert vflsec("gate", old, "--baseline", file, "--report", every) == 0
+    assert f"Results: {every}" in vflsec.out
     page = (every / "report.html").read_text()
     assert page.count("changed by +0.000 over 3 seeds, within the tolerated") == 8
     monkeypatch.setattr(engine_fakes, "figure", lambda *names: 0.85 + 0.1 * first(*names))

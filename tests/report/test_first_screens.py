@@ -28,6 +28,7 @@ from vflsec.report import first_screen
 from vflsec.report.advice import next_steps
 from vflsec.report.build import build_report
 from vflsec.report.console import WIDTH, print_blocks, print_last
+from vflsec.report.github import workflow_commands
 from vflsec.report.html import render_page, render_statement
 from vflsec.report.markdown import render_markdown
 from vflsec.report.summary import Summary
@@ -109,7 +110,9 @@ def test_what_leaks_with_a_defense_alone_is_said_with_it() -> None:
     assert sum("+0.20" in line and "iso 5" in line for line in found[first_screen.MUCH]) == 1
 
 
-def test_figures_that_did_not_rise_are_counted_and_listed_where_all_is() -> None:
+def test_figures_that_did_not_rise_are_counted_and_listed_where_all_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Dozens of PASS lines stood beside a leak, one for each figure of a baseline."""
     summary, report = built(rises_in_one_figure)
     views = (View.TERMINAL, View.SUMMARY, View.NOTEBOOK, View.WHOLE, View.PAGE)
@@ -117,6 +120,9 @@ def test_figures_that_did_not_rise_are_counted_and_listed_where_all_is() -> None
     lines = [[len(b.lines) for b in s.blocks if b.kind == "gates"] for (s,) in gates]
     assert lines == [[1], [1], [1], [40], [40]]
     assert len(summary.gates) == 40
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    told = list(workflow_commands(summary))
+    assert (sum(line.startswith("::error ") for line in told), len(told)) == (1, 3)
     for page in (render_page(report), render_markdown(report), show(report)):
         assert all(f"{n} " in page for n in ("39 of 40", 20))
 

@@ -58,7 +58,7 @@ def gate(
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.gate import MIN_SEEDS, Gate
     from vflsec.engine.read_results import read_any
-    from vflsec.report.console import print_last
+    from vflsec.report.console import print_last, print_results
     from vflsec.report.exports import write_reports
     from vflsec.storage.results_folder import for_reports
     from vflsec.storage.store import Store
@@ -102,6 +102,7 @@ def gate(
         if report_to is not None and result.summary["complete"]:
             for_reports(report_to, folder)
             write_reports(report_to, result.summary)
+            print_results(report_to, console)
         notify_github(result.summary)
         print_last(shown, console)
     raise typer.Exit(result.exit_code)

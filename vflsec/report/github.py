@@ -14,7 +14,14 @@ from vflsec.report.sanitize import clean, escape_annotation
 from vflsec.report.summary import Summary
 from vflsec.report.tree import View
 from vflsec.report.ungated_leaks import describe_unjudged
-from vflsec.report.verdicts import NO_GATE, NO_RISE, format_headline, format_title
+from vflsec.report.verdicts import (
+    NO_GATE,
+    NO_RISE,
+    describe_steady,
+    format_headline,
+    format_title,
+    is_steady,
+)
 from vflsec.runtime.atomic_files import append_text
 
 _COMMAND = {"FAIL": "error", "INCONCLUSIVE": "warning"}
@@ -42,11 +49,15 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
     """Workflow commands; none outside a GitHub job.
 
     For gates that failed, are open or warn, for a scenario without any, and for what no verdict
-    speaks of: messages that no attack reads, leaks that no gate limits.
+    speaks of: messages that no attack reads, leaks that no gate limits. Figures of a baseline that
+    did not rise are one notice, where some warn.
     """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    for v in summary.gates:
+    told = [v for v in summary.gates if not is_steady(v)]
+    if any(v.warning for v in summary.gates if is_steady(v)):
+        yield f"::notice title=vflsec::{escape_annotation(describe_steady(summary.gates))}"
+    for v in told:
         command = _COMMAND.get(v.verdict, "notice" if v.warning else "")
         if command:
             codes = escape_annotation(" ".join([v.rule, *v.warnings]), field=True)

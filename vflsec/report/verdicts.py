@@ -199,24 +199,30 @@ def build_gates(summary: Summary) -> tree.Section:
     return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
 
 
-def _is_steady(v: Verdict) -> bool:
+def is_steady(v: Verdict) -> bool:
     """Whether it says of one figure of a baseline that it did not rise."""
     return v.origin is Origin.BASELINE and v.passes
 
 
-def _count_steady(verdicts: Iterable[Verdict]) -> list[Paragraph]:
-    """How many figures of a baseline did not rise, what warns of them, and what a baseline is."""
+def describe_steady(verdicts: Iterable[Verdict]) -> str:
+    """How many figures of a baseline did not rise, with what warns; '' without a baseline."""
     every = [v for v in verdicts if v.origin is Origin.BASELINE]
-    if not every:
-        return []
-    steady = list(filter(_is_steady, every))
+    steady = list(filter(is_steady, every))
     count = f"{len(steady)} of {format_count(len(every), 'figure')}"
     said = [f"{count} did not rise above the baseline."]
     for warning, of in group_by((v for v in steady if v.warning), lambda v: v.warning).items():
         said.append(f"{len(of)} warn: {warning}.")
-    text = " ".join([*said, _BASELINE_RULE])
+    return " ".join(said) if every else ""
+
+
+def _count_steady(verdicts: Sequence[Verdict]) -> list[Paragraph]:
+    """The figures of a baseline that did not rise, counted, and what a baseline does not judge."""
+    said = describe_steady(verdicts)
+    if not said:
+        return []
     listed = Paragraph(_LISTED, Tone.SOFT, views=EVERYWHERE - _LISTING)
-    return [Paragraph(text), *([listed] if steady else [])]
+    more = [listed] if any(map(is_steady, verdicts)) else []
+    return [Paragraph(f"{said} {_BASELINE_RULE}"), *more]
 
 
 def _gate_line(v: Verdict, several: bool) -> tree.GateLine:
@@ -224,5 +230,5 @@ def _gate_line(v: Verdict, several: bool) -> tree.GateLine:
     short = format_point(v, training=several)
     return tree.GateLine(
         v.verdict, v.label, format_point(v), short, v.reason, value, low, high, v.n, v.attack,
-        v.adversary, v.split, _LISTING if _is_steady(v) else EVERYWHERE,
+        v.adversary, v.split, _LISTING if is_steady(v) else EVERYWHERE,
     )  # fmt: skip
