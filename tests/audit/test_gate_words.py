@@ -51,7 +51,7 @@ def test_fewer_rows_than_there_are_cure_nothing() -> None:
         lead = Candidate(point, Leakage(tuple(against), "c0"), 1, 0.1)
         return format_undecided(lead, 5, gate, 0.05)
 
-    assert "or about 455 rows to guess (400 now)." in said(0.0316)
+    assert "or about 455 scored rows (400 now)." in said(0.0316)
     assert said(0.01, 0.2).endswith("about 5 more seeds needed.")
 
 

@@ -457,4 +457,4 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     if rows < 1 or not nearest.sd or not factor or nearest.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""
     wanted = math.ceil(rows * (factor * nearest.sd / gap) ** 2)
-    return f", or about {wanted:,} rows to guess ({rows:,} now)" if wanted > rows else ""
+    return f", or about {wanted:,} scored rows ({rows:,} now)" if wanted > rows else ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from vflsec.audit.gate import PASS, Rule, Verdict
 from vflsec.errors import ConfigError
 from vflsec.report.build import build_report
 from vflsec.report.coverage import find_older, list_unread
@@ -54,18 +55,14 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
     """
     if os.environ.get("GITHUB_ACTIONS") != "true":
         return
-    told = [v for v in summary.gates if not is_steady(v)]
-    if any(v.warning for v in summary.gates if is_steady(v)):
-        yield f"::notice title=vflsec::{escape_annotation(describe_steady(summary.gates))}"
-    for v in told:
-        command = _COMMAND.get(v.verdict, "notice" if v.warning else "")
-        if command:
-            codes = escape_annotation(" ".join([v.rule, *v.warnings]), field=True)
-            codes = f" ({codes})" if v.rule else ""
-            where = f"title=vflsec {v.verdict}{codes}"
-            file = clean(summary.scenario_file)
-            if file and not Path(file).is_absolute():  # an absolute one is not in the checkout
-                where += f",file={escape_annotation(file, field=True)},line={int(v.line or 1)}"
+    steady = [v for v in summary.gates if is_steady(v)]
+    if warned := dict.fromkeys(w for v in steady for w in v.warnings):
+        title = _entitle(PASS, [Rule.WITHIN, *warned])
+        yield f"::notice {title}::{escape_annotation(describe_steady(summary.gates))}"
+    for v in (v for v in summary.gates if not is_steady(v)):
+        if command := _COMMAND.get(v.verdict, "notice" if v.warning else ""):
+            where = _entitle(v.verdict, [v.rule, *v.warnings] if v.rule else ())
+            where += _find_line(v, summary)
             text = f"{escape_annotation(format_title(v))}. {escape_annotation(v.reason)}"
             yield f"::{command} {where}::{text}"
     found, said = format_headline(summary)
@@ -76,3 +73,17 @@ def workflow_commands(summary: Summary) -> Iterator[str]:
         yield f"::notice title=vflsec::{escape_annotation(said)}"
     for said in [*list_unread(summary), *describe_unjudged(summary)]:
         yield f"::notice title=vflsec::No verdict speaks of this. {escape_annotation(said)}"
+
+
+def _entitle(verdict: str, codes: Iterable[str]) -> str:
+    """The title of an annotation: a verdict with its codes."""
+    said = escape_annotation(" ".join(codes), field=True)
+    return f"title=vflsec {verdict}{f' ({said})' if said else ''}"
+
+
+def _find_line(v: Verdict, summary: Summary) -> str:
+    """The gate's line in the scenario; '' where the file is not in the checkout."""
+    file = clean(summary.scenario_file)
+    if not file or Path(file).is_absolute():
+        return ""
+    return f",file={escape_annotation(file, field=True)},line={int(v.line or 1)}"
