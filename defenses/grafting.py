@@ -62,6 +62,7 @@ class Grafting(Policy):
             return found
         return replace(
             found,
+            answers=False,
             against="the passive parties, who see what trees on randomised labels send",
             leaves=f"predictions, and whatever else follows from regrown branches, {found.leaves}",
         )

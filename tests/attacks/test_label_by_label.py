@@ -320,13 +320,13 @@ def test_without_a_peer_it_is_the_active_party_alone_bit_for_bit(dataset: str) -
 def test_label_canaries_have_all_ones_or_all_zeros() -> None:
     task = tasks(1, rows=200)[0]
     changed, planted = plant_labels(task, 3)
-    assert changed.given is not None
+    assert changed.values is not None
     assert task.values is not None
-    told = changed.given[planted.rows]
+    told = changed.values[planted.rows]
     assert torch.equal(told, planted.coins.double().unsqueeze(1).expand(-1, 3))
     others = torch.ones(len(task.y), dtype=torch.bool)
     others[planted.rows] = False
-    assert torch.equal(changed.given[others], task.values[others])
+    assert torch.equal(changed.values[others], task.values[others])
 
 
 def test_a_reassigned_task_deals_labels_and_values_out_anew() -> None:

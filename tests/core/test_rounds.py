@@ -100,6 +100,44 @@ def test_every_cell_has_its_own_messages() -> None:
     assert torch.equal(predict(algorithm, fed, test)[..., 1], (test + 3).to(stack.dtype))
 
 
+class Residuals(Sums):
+    """Sends a number of each row in plain, as a regression would its residuals."""
+
+    def take_round(self) -> None:
+        y = self.wire.labels + 10.0 * self.round
+        self.wire.send("gradient", "active", "passive1", y[:, None], self.wire.rows)
+        self.round += 1
+
+
+@dataclass(frozen=True)
+class Plain(Toy):
+    sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+        {("gradient", "active", "passive")}
+    )
+
+    def start(self, wire: Wire) -> Learner:
+        return Residuals(wire)
+
+
+def test_learners_that_take_turns_send_first_messages_of_a_step_each() -> None:
+    """Ten trainings send one after the other: none is the second exchange of another's step, and
+    none was beyond the eight that are kept. Replica by replica all messages are there.
+    """
+    seeds = list(range(10))
+    algorithm, stack = Plain(), small_stack(seeds)
+    wanted = [("passive1", "received", "gradient", form) for form in ("all", "mean")]
+    trained = train(algorithm, stack, seeds, wanted=wanted)
+    for r in seeds:
+        task, spec = stack.tasks[r], AttackSpec("", adversary=("passive1",))
+        view = make_view(algorithm, trained.fed, {}, spec, r)
+        rows = task.sets["labelled"]
+        mean = view.received("gradient", "mean")
+        assert mean.tensor.shape == (len(rows), 1)
+        assert torch.equal(mean.tensor[:, 0], task.y[rows] + 10.0)
+        assert torch.equal(view.received("gradient", "all").rows, rows.repeat(3))
+    assert not trained.fed.channel.recorder.left_out
+
+
 def test_who_cannot_open_a_message_has_it_not() -> None:
     """A host works out sums under the active party's key; only that party reads them."""
     algorithm, stack = Toy(), small_stack([0, 0])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
 import torch
@@ -20,7 +21,9 @@ from broken_claims import (
 from sampled import sampled
 
 from vflsec.config.scenario import load_scenario
-from vflsec.core.policy import Policy
+from vflsec.core.policy import Guarantee, Policy
+from vflsec.core.privacy_usage import RunFacts
+from vflsec.core.rounds import Wire
 from vflsec.core.task import Stack
 from vflsec.defenses.embedding_noise import EmbeddingNoise
 from vflsec.defenses.label_dp import LabelDP
@@ -31,7 +34,7 @@ from vflsec.engine.run import run_audit
 from vflsec.epsilon.canaries import plant_inserted, plant_labels, plant_rows
 from vflsec.label import Quantity
 from vflsec.plugins import registry
-from vflsec.specs import CellSpec, DefenseSpec
+from vflsec.specs import CellSpec, DefenseSpec, Measure
 from vflsec.testing import small_task, train
 
 SEEDS = 20
@@ -108,6 +111,54 @@ def test_predictions_are_no_evidence_against_a_claim_of_messages(
     assert not any("answers" in notes for _, notes, _ in found["label_dp"])
 
 
+class OfMessages(LabelDP):
+    """Randomised response whose claim is about messages alone."""
+
+    name: ClassVar[str] = "broken"
+
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
+        return replace(super().guarantee(strength, facts), answers=False)
+
+
+def measure_trees(policy: Policy, profile: str) -> list[Measure]:
+    """What canaries measure of a policy of epsilon 0.2 under boosted trees, in five trainings."""
+    tasks = {s: small_task(s, n=1200) for s in range(5)}
+    made = (DefenseSpec("broken", {}, "", 5.0),)
+    shape = {"trees": 10, "depth": 6, "profile": profile}
+    cells = [CellSpec({"name": "w"}, "secureboost", shape, made, s) for s in tasks]
+    with registered(policy):
+        found = run_cohort(cells, [], tasks, device="cpu")
+    return [m for result in found for m in result.measures if m.metric == "epsilon_lower"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["fate-2", "xgboost-open"])
+@pytest.mark.parametrize("past", [False, True])
+def test_labels_that_go_past_a_claim_are_found_in_the_messages_of_trees(
+    profile: str, past: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An algorithm that takes the labels from the task sends what no policy changed: gradients, or
+    the leaves of trees that were grown on them.
+    """
+    if past:
+        monkeypatch.setattr(Wire, "labels", property(lambda w: w.task.y.numpy()[w.rows]))
+    found = measure_trees(OfMessages(), profile)
+    beyond = sum(float(m.value or 0) > 0.2 for m in found)
+    assert len(found) == 5
+    assert beyond >= 4 if past else beyond <= 1
+
+
+@pytest.mark.slow
+def test_grafting_is_held_to_what_it_claims_and_not_to_answers() -> None:
+    """Branches are regrown by true labels, which answers tell and messages do not."""
+    policy = registry.defenses.create("grafting")
+    with mock.patch.object(type(policy), "name", "broken"):
+        found = measure_trees(policy, "paper")
+    assert len(found) == 5
+    assert sum(float(m.value or 0) > 0.2 for m in found) <= 1
+    assert sum(m.notes.get("answers", 0) > 1 for m in found) >= 4
+
+
 @pytest.mark.slow
 def test_nor_is_a_true_learned_prior() -> None:
     assert sum(contradicted(LearnedPrior(), 0.4)) <= 2
@@ -116,11 +167,10 @@ def test_nor_is_a_true_learned_prior() -> None:
 def test_canaries_replace_labels_or_rows_of_the_training_set_alone() -> None:
     task = small_task(0)
     changed, planted = plant_labels(task, 3)
-    assert changed.given is not None
-    assert torch.equal(changed.y, task.y)
+    assert torch.equal(changed.training_labels, changed.y)
     elsewhere = torch.ones(len(task.y), dtype=torch.bool)
     elsewhere[planted.rows] = False
-    assert torch.equal(changed.given[elsewhere], task.y[elsewhere])
+    assert torch.equal(changed.y[elsewhere], task.y[elsewhere])
     assert set(planted.rows.tolist()) <= set(task.sets["labelled"].tolist())
     assert 0.3 < float(planted.coins.double().mean()) < 0.7
     again = plant_labels(task, 3)[1]
@@ -137,9 +187,9 @@ def test_canaries_of_a_quantity_and_canaries_that_are_not_there() -> None:
     task = small_task(0)
     values = torch.randn(len(task.y), generator=torch.Generator().manual_seed(0)).double()
     changed, planted = plant_labels(replace(task, values=values, label=Quantity()), 3)
-    assert changed.given is not None
-    assert changed.given[planted.rows].abs().unique().tolist() == [3.0]
-    assert torch.equal((changed.given[planted.rows] < 0).long(), planted.coins)
+    assert changed.values is not None
+    assert changed.values[planted.rows].abs().unique().tolist() == [3.0]
+    assert torch.equal((changed.values[planted.rows] < 0).long(), planted.coins)
     coined, whole, there = plant_inserted(task, 3)
     out = there.rows[there.coins == 0]
     assert coined.silent is not None

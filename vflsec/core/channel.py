@@ -162,10 +162,10 @@ class Recorder:
             return [(name, message, alive)]
         key = (*ways, message.kind, message.phase, message.sender, message.receiver, name)
         step = self._steps.setdefault(key, Step(self.n))
-        turn = step.turn((message.epoch, message.step), rows)
+        turn = step.turn((message.epoch, message.step), rows, alive)
         if turn is None:
             return [(name, message, alive)]
-        each = turn.unique().tolist()
+        each = (turn if alive is None else turn[alive.to(turn.device)]).unique().tolist()
         return [
             (
                 f"{name}#{t}" if t > 1 else name, message,

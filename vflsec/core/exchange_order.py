@@ -31,36 +31,44 @@ class Step:
     def __init__(self, rows: int = 0) -> None:
         self.n = rows
         self.when: tuple[object, ...] | None = None
-        self.came: list[Tensor] = []
+        self.came: list[tuple[Tensor, Tensor | None]] = []
         self.held: Tensor | None = None
 
-    def turn(self, when: tuple[object, ...], rows: Tensor) -> Tensor | None:
+    def turn(
+        self, when: tuple[object, ...], rows: Tensor, of: Tensor | None = None
+    ) -> Tensor | None:
         """The exchange of the step `when` that a message with these rows (R, b) is of, (R,) from 1.
 
         The first one of which none of its rows was, so that parts of a batch are one; all beyond
-        :data:`EXCHANGES` are one more than that. None for the first message of a step.
+        :data:`EXCHANGES` are one more than that. None for the first message of a step. With `of`
+        (R,) it is a message of these replicas alone, and leaves the exchanges of others as they
+        are; what stands there of these says nothing.
         """
         if when != self.when:
             if self.held is not None:
-                for old in self.came:
+                for old, _ in self.came:
                     self.held.scatter_(1, old, 0)
-            self.when, self.came = when, [rows]
+            self.when, self.came = when, [(rows, of)]
             return None
         held = self._room(rows)
         if len(self.came) == 1:
-            held.scatter_(1, self.came[0], 1)
+            first, whose = self.came[0]
+            held.scatter_(
+                1, first, 1 if whose is None else whose.to(held).unsqueeze(1).expand_as(first)
+            )
         bits = 1 << torch.arange(EXCHANGES, dtype=torch.uint8, device=rows.device)
         was = held.gather(1, rows)
         free = (was.unsqueeze(2) & bits == 0).all(1)
         turn = (free.cumsum(1) == 0).sum(1) + 1
         bit = torch.cat([bits, bits.new_zeros(1)])[turn - 1]
+        bit = bit if of is None else bit * of.to(bit)
         held.scatter_(1, rows, was | bit.unsqueeze(1))
-        self.came.append(rows)
+        self.came.append((rows, of))
         return turn
 
     def _room(self, rows: Tensor) -> Tensor:
         """A bit for each exchange (R, n), with a place for all that came and for `rows` (R, b)."""
-        n = self.n or max(int(r.max()) + 1 for r in (*self.came, rows))
+        n = self.n or max(int(r.max()) + 1 for r in (*(of for of, _ in self.came), rows))
         old = 0 if self.held is None else self.held.shape[1]
         if self.held is None or n > old:
             wide = torch.zeros(len(rows), max(n, old), dtype=torch.uint8, device=rows.device)

@@ -77,9 +77,12 @@ class Guarantee(Promise):
 
     Attributes:
         profile: other pairs of epsilon and delta that hold as well; of what was counted all.
+        answers: whether a claim of labels is also about what the trained system answers; False
+            where it is about messages alone.
     """
 
     profile: Profile = ()
+    answers: bool = True
 
     @classmethod
     def claim(cls, made: Account, releases: int, **words: Any) -> Guarantee:

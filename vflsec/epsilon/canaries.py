@@ -54,7 +54,8 @@ def _canaries(task: Task, seed: int, kind: str) -> Planted:
 
 
 def plant_labels(task: Task, seed: int) -> tuple[Task, Planted]:
-    """`task` with the labels of some training rows decided by coins.
+    """`task` with the labels of some training rows decided by coins, and nothing of the others
+    left: whoever asks the task for its truth is given what was planted.
 
     The candidates are two classes, another pair for each row; of a quantity three standard
     deviations above and below its mean; of several labels all ones and all zeros.
@@ -69,7 +70,8 @@ def plant_labels(task: Task, seed: int) -> tuple[Task, Planted]:
     planted = replace(planted, pairs=pairs)
     given = task.training_labels.clone()
     task.label.plant(given, planted.rows, planted.carried)
-    return replace(task, given=given), planted
+    kept = "y" if task.values is None else "values"
+    return replace(task, given=None, **{kept: given}), planted  # type: ignore[arg-type]
 
 
 def plant_rows(task: Task, party: str, seed: int) -> tuple[Task, Planted]:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
+from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.core.policy import Guarantee, Policy
 from vflsec.core.task import Task
-from vflsec.core.view import Need, Table
+from vflsec.core.view import Need, Table, View
 from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
@@ -29,6 +31,7 @@ from vflsec.epsilon.labels_again import ask_again, tally_released
 from vflsec.epsilon.named_noise import NoiseWitness
 from vflsec.epsilon.one_run_bound import Heard
 from vflsec.epsilon.released_labels import Ints, Released
+from vflsec.inference.leaf_groups import find_leaves
 from vflsec.label.classes import Classes
 from vflsec.specs import AttackSpec, CellResult, Claim, Measure, number_repeats
 
@@ -167,7 +170,7 @@ class _Planted(_Seen):
     again: Mapping[int, Ints]
 
     def audit(self, i: int, claim: Guarantee) -> Measured | None:
-        looks = self._list_looks(self.defenses[i])
+        looks = self._list_looks(self.defenses[i], claim)
         return self._audit(looks, claim) if looks else None
 
     def list_beside(self, i: int) -> dict[str, Any]:
@@ -178,16 +181,19 @@ class _Planted(_Seen):
                 self.planted.pairs.numpy(), self.once, self.again.get(i),
                 None if self.claims[i].delta else self.claims[i].epsilon,
             ).fields()  # fmt: skip
-        if counted == "outgoing" and not self.party:
+        if not self.party and not self._covers_answers(self.defenses[i], self.claims[i]):
             found = self._audit([self.answers], self.claims[i])
             beside |= {"answers": found.epsilon} if found.contradicts else {}
         return beside
 
-    def _list_looks(self, policy: Policy) -> list[Tensor]:
+    def _list_looks(self, policy: Policy, claim: Guarantee) -> list[Tensor]:
         """Those that a claim of `policy` is about; of messages it takes the models as known."""
         kinds = _find_kinds(policy, self.party)
         looks = [table for kind, table in self.tables if kind in kinds]
-        return looks if self.party or policy.counted == "outgoing" else [*looks, self.answers]
+        return [*looks, self.answers] if self._covers_answers(policy, claim) else looks
+
+    def _covers_answers(self, policy: Policy, claim: Guarantee) -> bool:
+        return claim.answers and not self.party and policy.counted != "outgoing"
 
     def _audit(self, looks: Sequence[Tensor], claim: Guarantee) -> Measured:
         coins = self.planted.coins
@@ -214,7 +220,7 @@ def _see_planted(training: Training, party: str, places: Sequence[int]) -> list[
         tasks[seed], planted[seed] = made
     first = training.stack.first
     spies = [first.active] if party else list(first.passive)
-    needs = tuple(Need(kind, form) for kind in kinds for form in FORMS)
+    needs = tuple(Need(kind, form) for kind in kinds for form in _list_forms(kind))
     twin = training.twin(tasks, {(spy,): needs for spy in spies})
     twin.witness = NoiseWitness(twin.seeds)
     here = [planted[s] for s in twin.seeds]
@@ -250,19 +256,46 @@ def _collect_tables(
     tables: list[list[tuple[str, Tensor]]] = [[] for _ in twin.cells]
     for moment in twin.run(predictions=False):
         for spy in spies:
-            keys = [("received", kind, form, spy) for kind in kinds for form in FORMS]
+            keys = [("received", kind, form, spy) for kind in kinds for form in _list_forms(kind)]
             spec = AttackSpec("canary", adversary=(spy,), known_rows=0)
             for r, view in enumerate(moment.views(spec)):
-                for key in (k for k in keys if k in view.tables):
-                    tables[r].append((key[1], _find_payloads(view.tables[key], here[r].rows)))
+                y = twin.task(r).training_labels
+                for key in (k for k in keys if k in view.tables and len(view.tables[k].rows)):
+                    seen = (
+                        _ask_company(view, here[r], y) if KINDS[key[1]].refines
+                        else _find_payloads(view.tables[key], here[r].rows)
+                    )  # fmt: skip
+                    tables[r].append((key[1], seen))
     return tables
+
+
+def _list_forms(kind: str) -> Sequence[str]:
+    """How messages of a kind are kept; nodes of rows are names, and have no mean."""
+    return ("all",) if KINDS[kind].refines else FORMS
+
+
+def _ask_company(view: View, planted: Planted, labels: Tensor) -> Tensor:
+    """Of each canary the class shares (m, C) of other rows at its leaves.
+
+    The adversary of a claim knows all rows but the second half of the canaries.
+    """
+    leaves, half = find_leaves(view), len(planted.rows) // 2
+    known = one_hot(labels.clamp_min(0)).double()
+    known[planted.rows[half:]] = 0.0
+    there = torch.isin(planted.rows, leaves.rows)
+    at = planted.rows[there]
+    out = torch.zeros(len(planted.rows), known.shape[1], dtype=torch.float64)
+    out[there] = leaves.count_company(known[leaves.rows])[leaves.find(at)] - known[at]
+    return out / out.sum(1, keepdim=True).clamp_min(1e-9)
 
 
 def _find_kinds(policy: Policy, party: str) -> frozenset[str]:
     """The messages that a claim is about: of one that counts messages those that it treats."""
     if policy.counted == "outgoing":
         return policy.covers
-    return frozenset({"embedding" if party else "gradient"})
+    if party:
+        return frozenset({"embedding"})
+    return frozenset(find_kinds(lambda kind: kind.of_labels and kind.has_one_width))
 
 
 def _find_payloads(table: Table, rows: Tensor) -> Tensor:
