@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ import torch
 from vflsec.core.message_kinds import KINDS
 from vflsec.core.recorder_stores import All
 from vflsec.core.view import Facts
-from vflsec.errors import PolicyError, ThreatModelError
+from vflsec.errors import PolicyError, ShapeError, ThreatModelError
+from vflsec.inference.leaf_groups import find_leaves
 from vflsec.plugin import Learner, Message, Own, Policy, Rounds, Wire
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
@@ -136,6 +137,38 @@ def test_learners_that_take_turns_send_first_messages_of_a_step_each() -> None:
         assert torch.equal(mean.tensor[:, 0], task.y[rows] + 10.0)
         assert torch.equal(view.received("gradient", "all").rows, rows.repeat(3))
     assert not trained.fed.channel.recorder.left_out
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_step_is_of_one_round_and_so_is_a_tree(depth: int) -> None:
+    """Who names no step gets one for each round, and leaves of ten trees do not become one."""
+
+    @dataclass(frozen=True)
+    class Deep(Toy):
+        def planned_facts(self, *args: Any) -> Facts:
+            return replace(super().planned_facts(*args), extra={"depth": depth})
+
+    trained = train(Deep(), small_stack([0]), [0], wanted=WANTED)
+    view = make_view(trained.algorithm, trained.fed, {}, AttackSpec("", adversary=("passive1",)), 0)
+    table = view.received("partition", "all")
+    assert torch.equal(table.step, table.epoch)
+    leaves, y = find_leaves(view), trained.fed.stack.tasks[0].y
+    assert torch.equal(leaves.nodes, y[leaves.rows].unsqueeze(1) * torch.tensor([1, 2, 3]))
+
+
+def test_a_step_of_an_earlier_round_is_refused() -> None:
+    class Anew(Sums):
+        def take_round(self) -> None:
+            for level in (0, 1):
+                y = self.wire.labels.astype(int)
+                self.wire.send("partition", "active", "passive1", y, self.wire.rows, step=level)
+
+    class Levels(Toy):
+        def start(self, wire: Wire) -> Learner:
+            return Anew(wire)
+
+    with pytest.raises(ShapeError, match="in round 1 must be 2 or more, got 0"):
+        train(Levels(), small_stack([0]), [0])
 
 
 def test_who_cannot_open_a_message_has_it_not() -> None:

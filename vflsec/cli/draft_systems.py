@@ -69,6 +69,7 @@ SYSTEMS: Mapping[str, System] = {
         attacks=(
             ("leaf_vote", {}), ("leaf_vote", {"by": "model", "beside": True}),
             ("leaf_graph", {"known_rows": 0}),
+            ("gradient_pair", {"known_rows": 0}),  # set aside where pairs are encrypted
         ),
         by_size=frozenset({"leaf_graph"}),
         sums="bin_sums",

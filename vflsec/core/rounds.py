@@ -27,7 +27,7 @@ from vflsec.core.rng import numpy_generator
 from vflsec.core.row_sets import RowSets
 from vflsec.core.task import Task
 from vflsec.core.view import Facts
-from vflsec.errors import PolicyError
+from vflsec.errors import PolicyError, ShapeError
 
 if TYPE_CHECKING:
     from vflsec.core.federation import Federation
@@ -107,7 +107,8 @@ class Wire:
 
     def send(
         self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
-        rows: NDArray[np.int64] | None = None, *, name: str = "", step: int = 0, phase: str = "",
+        rows: NDArray[np.int64] | None = None, *, name: str = "", step: int | None = None,
+        phase: str = "",
     ) -> None:  # fmt: skip
         """Send one message in the current round.
 
@@ -115,24 +116,48 @@ class Wire:
             kind, sender, receiver, name, phase: as in :class:`vflsec.core.message.Message`.
             payload: (...), row-wise kinds (b, ...).
             rows: (b,) sample ids of the payload's rows.
-            step: step within the phase.
+            step: of all rounds together; by default that of the message before, or the first of
+                a new round.
+
+        Raises:
+            ShapeError: there was such a step in an earlier round.
         """
         message = self.fed.message(
             kind, sender, receiver, self._spread(payload),
             None if rows is None else self._spread(rows), name=name, phase=phase,
         )  # fmt: skip
+        step = self._date(step) if message.phase == self.fed.phase else step or 0
         self.fed.deliver(replace(message, step=step))
+
+    def _date(self, step: int | None) -> int:
+        """The step of a message, which is of the current round alone."""
+        now, last = self.fed.epoch, self._last
+        first = 1 + max((of for at, of in last.items() if at < now), default=-1)
+        step = last.get(now, first) if step is None else step
+        if step < first:
+            what, rule = (
+                f"{self.fed.phase}: step of a message in round {now}",
+                f"be {first} or more",
+            )
+            raise ShapeError.must(what, rule, step, "Count steps over all rounds, or leave it out.")
+        last[now] = max(step, last.get(now, first))
+        return step
+
+    @cached_property
+    def _last(self) -> dict[int, int]:
+        """The last step of each round."""
+        return {}
 
     def derive(
         self, kind: Kind, sender: str, receiver: str, payload: ArrayLike,
-        rows: NDArray[np.int64] | None = None, *, step: int = 0,
+        rows: NDArray[np.int64] | None = None, *, step: int | None = None,
     ) -> None:  # fmt: skip
         """Record what `receiver` works out of messages and its own secrets; nothing crosses."""
         message = self.fed.message(
             kind, sender, receiver, self._spread(payload),
             None if rows is None else self._spread(rows),
         )  # fmt: skip
-        self.fed.channel.derive(replace(message, step=step))
+        self.fed.channel.derive(replace(message, step=self._date(step)))
 
     def _spread(self, values: ArrayLike) -> Tensor:
         x = torch.as_tensor(np.ascontiguousarray(values)).to(self.fed.stack.device)

@@ -10,6 +10,8 @@ from torch import Tensor
 from vflsec.core.view import Table, View
 from vflsec.errors import ThreatModelError
 
+APART = 2**20
+
 
 @dataclass(frozen=True)
 class Leaves:
@@ -101,6 +103,12 @@ def count_trees_a_round(view: View) -> int:
 
 
 def find_trees(view: View, table: Table) -> Tensor:
-    """The number of the tree that each row of a table is of, (m,)."""
+    """The number of the tree that each row of a table is of, (m,).
+
+    A step is a level of a tree, counted over all trees. A tree is of one epoch: where it would be
+    of several, there is one for each.
+    """
     depth = int(view.facts.extra.get("depth", 1))
-    return table.step.div(depth, rounding_mode="floor")
+    tree = table.step.div(depth, rounding_mode="floor")
+    apart = table.epoch * APART + tree
+    return tree if len(tree.unique()) == len(apart.unique()) else apart
