@@ -218,6 +218,7 @@ def _audit(
     from vflsec.engine.run import run_audit
     from vflsec.engine.until_decided import run_until_decided
     from vflsec.report.exports import write_reports
+    from vflsec.storage.results_folder import for_reports
 
     if until_decided is None:
         audit = run_audit(scenario, out, **options)
@@ -226,6 +227,7 @@ def _audit(
     if before is None:
         return audit
     audit = read_audit(out, before=before)
+    for_reports(out, out)
     write_reports(out, audit.summary)
     return audit
 

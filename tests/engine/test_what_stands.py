@@ -70,8 +70,10 @@ def test_what_an_interrupted_audit_measured_fails_nothing(
 
     assert go(Cut(LEAKY), "audit", path, "--out", out, "-q", "--replicas", 1) == 130
     asked = tuple(earlier if word == "earlier" else word for word in asked)
-    assert go(Planted(LEAKY), "gate", out, *asked, "--report", tmp_path / "report") == 3
-    assert not (tmp_path / "report").exists()
+    to = tmp_path / "report"
+    assert go(Planted(SEALED), "report", earlier, "--to", to) == 0
+    assert go(Planted(LEAKY), "gate", out, *asked, "--report", to) == 3
+    assert list(to.iterdir()) == []
     assert "UNFINISHED" in capsys.readouterr().out
     found = read_audit(out)
     said = found.summary
@@ -105,6 +107,27 @@ def test_killed_between_its_files_an_export_leaves_no_summary_of_other_points(
     assert not (out / "summary.json").exists()
     assert go(Killed(LEAKY), "audit", path, "--out", out, "-q") == 1
     assert exports.load_summary(out)["complete"]
+
+
+def test_killed_between_its_files_a_judgement_leaves_none_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a new report that failed stood the JUnit and the PDF of a judgement that passed."""
+    path, out, to = scenario(tmp_path, "case", STRICT), tmp_path / "out", tmp_path / "report"
+    assert go(Planted(LEAKY), "audit", path, "--out", out, "-q") == 1
+    assert go(Planted(LEAKY), "gate", out, "--max", 0.4, "--report", to) != 1
+    (to / "report.pdf").write_bytes((to / "report.html").read_bytes())
+    write = exports.write_atomic
+
+    def killed(file: Path, writer: Any) -> None:
+        write(file, writer)
+        raise KeyboardInterrupt
+
+    for again in (("gate", out, "--report", to), ("report", out, "--to", to)):
+        with monkeypatch.context() as patch:
+            patch.setattr(exports, "write_atomic", killed)
+            assert go(Planted(LEAKY), *again) == 130
+        assert [p.name for p in to.iterdir()] == ["report.html"]
 
 
 def test_a_whole_audit_is_a_baseline_and_one_that_lacks_something_is_none(tmp_path: Path) -> None:

@@ -84,6 +84,26 @@ def test_a_full_disk_is_told_and_loses_nothing(
     pd.testing.assert_frame_equal(table(folder / "out"), whole)
 
 
+@pytest.mark.parametrize("kilobytes", [12, 32])
+def test_a_draft_is_written_whole_or_what_was_there_stays(
+    kilobytes: int, disk: tuple[Path, Mount], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part of it is a scenario, too, without the gates; and --force had emptied the old one."""
+    folder, remount = disk
+    rows = "".join(f"{i},{i % 7},{i % 5},{i % 2}\n" for i in range(200))
+    (tmp_path / "t.csv").write_text(f"id,a,b,y\n{rows}")
+    remount(f"size={kilobytes}k")
+    out, args = folder / "s.toml", ("init", tmp_path / "t.csv", "--label", "y", "--out")
+    (folder / "rest").write_bytes(b"x" * 4096)  # with 32 the scenario's schema still fits
+    assert go(Planted(LEAKY), *args, out) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert not out.exists()
+    (folder / "rest").unlink()
+    out.write_text("mine = 1\n")
+    assert go(Planted(LEAKY), *args, out, "--force") == 2
+    assert out.read_text() == "mine = 1\n"
+
+
 def test_a_read_only_folder_is_refused_and_can_be_judged(
     disk: tuple[Path, Mount], path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

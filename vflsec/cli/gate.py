@@ -99,10 +99,11 @@ def gate(
             say(f"Wrote the baseline {baseline}.")
             if seeds < MIN_SEEDS:
                 say(f"It has {seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
-        if report_to is not None and result.summary["complete"]:
+        if report_to is not None:
             for_reports(report_to, folder)
-            write_reports(report_to, result.summary)
-            print_results(report_to, console)
+            if result.summary["complete"]:
+                write_reports(report_to, result.summary)
+                print_results(report_to, console)
         notify_github(result.summary)
         print_last(shown, console)
     raise typer.Exit(result.exit_code)

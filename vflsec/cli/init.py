@@ -85,8 +85,8 @@ def init(
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: no folder {out.parent}. Make it.")
     draft = draft_scenario(tables, wishes, out.parent)
-    write_new(out, draft.text, force=force)
     write_new(out.with_name(EDITOR_SCHEMA), SCHEMA_FILE.read_text(encoding="utf-8"), force=True)
+    write_new(out, draft.text, force=force)
     print_blocks([build_profile(draft.tables)], console_for())
     for note in draft.notes:
         say(f"note: {note}")

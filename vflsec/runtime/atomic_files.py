@@ -78,16 +78,22 @@ def json_text(value: Any) -> str:
 def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
     """Write a file that is not there yet; with `force`, replace it; None has no such option.
 
+    Where it cannot be written as a whole, what was there before stays.
+
     Raises:
-        ConfigError: it exists, or cannot be written.
+        ConfigError: it exists, is no plain file, or cannot be written.
     """
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        hint = "" if force is None else ", or add --force"
-        text = f"{path}: exists already. Remove it, or name another file{hint}."
-        raise ConfigError(text) from None
+        if path.exists() and not force:
+            hint = "" if force is None else ", or add --force"
+            said = f"{path}: exists already. Remove it, or name another file{hint}."
+            raise ConfigError(said)
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is a device, a pipe or a folder")
+        whole = Path(os.path.realpath(path))  # what a link points at
+        write_atomic(whole, lambda new: new.write_text(text, encoding="utf-8"))
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
 

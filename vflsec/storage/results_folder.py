@@ -227,7 +227,8 @@ def only_our_file(path: Path) -> None:
 
 
 def for_reports(to: Path, of: Path) -> None:
-    """Make the folder `to`, in which reports of the audit in `of` are written.
+    """Make the folder `to` for reports of the audit in `of`, and remove those of an earlier
+    judgement: killed in between, no file stands beside one of another.
 
     Raises:
         ConfigError: it holds another audit, beside whose results they would stand, a file under
@@ -237,6 +238,8 @@ def for_reports(to: Path, of: Path) -> None:
         raise ConfigError.taken(to, "another audit")
     only_ours(to)
     make_folder(to)
+    for name in REPORTS:
+        _remove(to / name)
 
 
 def _foreign(path: Path, what: str) -> ConfigError:
