@@ -104,6 +104,19 @@ def test_a_draft_is_written_whole_or_what_was_there_stays(
     assert out.read_text() == "mine = 1\n"
 
 
+def test_a_full_disk_is_no_defect_of_a_recording(
+    disk: tuple[Path, Mount], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Libraries that write do not name the file; what was recorded is not taken for whole."""
+    folder, remount = disk
+    remount("size=400k")
+    assert go(Planted(LEAKY), "trace", "record", path, "--out", folder / "traces") == 2
+    assert "No space left on device" in capsys.readouterr().err
+    remount("size=64m")
+    for trace in (folder / "traces").iterdir():
+        assert go(Planted(LEAKY), "trace", "audit", trace, "--out", folder / "out") in (2, 3)
+
+
 def test_a_read_only_folder_is_refused_and_can_be_judged(
     disk: tuple[Path, Mount], path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ Nothing here imports torch before a command needs it.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -422,6 +423,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+_DISK = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EROFS", "EIO")} - {None}
+"""Errors of a disk, whose file is not always named."""
+
+
 @cache  # it takes longer than most commands that refuse their input
 def _build_parser() -> Any:
     return typer.main.get_command(app)
@@ -449,9 +454,13 @@ def _run(args: list[str], show_traceback: bool) -> int:
             2, show_traceback,
         )  # fmt: skip
     except OSError as error:
-        if not error.filename:
-            return report_defect(error, show_traceback)
-        return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
+        if error.filename:
+            return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
+        if error.errno in _DISK:
+            why = os.strerror(error.errno)
+            text = f"error: a file cannot be written: {why}. Make room, and run it again."
+            return fail(text, 2, show_traceback)
+        return report_defect(error, show_traceback)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
             if isinstance(getattr(error, "message", None), str):
