@@ -456,8 +456,8 @@ def _run(args: list[str], show_traceback: bool) -> int:
     except OSError as error:
         if error.filename:
             return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
-        if error.errno in _DISK:
-            why = os.strerror(error.errno)
+        if (number := error.errno) is not None and number in _DISK:
+            why = os.strerror(number)
             text = f"error: a file cannot be written: {why}. Make room, and run it again."
             return fail(text, 2, show_traceback)
         return report_defect(error, show_traceback)
