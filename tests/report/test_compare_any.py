@@ -38,6 +38,9 @@ def test_audits_of_different_scenarios(tmp_path: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "gone: norm by shop (breast_cancer, splitnn, iso 5, train rows)" in said
     assert "new: norm by shop (breast_cancer, splitnn, noise 2, train rows)" in said
+    alone = sum(bool(r["attack"]) for r in (*found["gone"], *found["new"]))
+    assert alone > 1
+    assert f"Not compared: {alone} figures of attacks" in said.split("\n")[-2]
 
 
 def test_the_last_line_says_what_leaks_more(
