@@ -255,6 +255,17 @@ def test_attacks_that_cannot_take_labels_one_by_one_are_refused() -> None:
     assert sorted(made) == sorted((*MADE, *OF_TREES, *OF_REGRESSIONS))
 
 
+@pytest.mark.parametrize("attack", ["gradient_pair", "leaf_weight"])
+def test_open_trees_tell_each_label(attack: str) -> None:
+    """A round grows a tree for each label; that there were none was an error of every seed."""
+    params = {"algorithm": "secureboost", "profile": "xgboost-open", "trees": 5}
+    (result,) = cohort(of_each(attack), tasks(1, rows=200), **params)
+    found = [m for m in result.measures if m.metric == "auc" and m.split == "train"]
+    assert len(found) == len(LABELS)
+    least = 1.0 if attack == "gradient_pair" else 0.6
+    assert all((m.value or 0.0) >= least for m in found)
+
+
 def make_facts() -> Any:
     algorithm = registry.algorithms.create("splitnn")
     return algorithm.planned_facts("active", ("active", "passive"), 3)

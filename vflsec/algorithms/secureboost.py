@@ -23,19 +23,21 @@ framework", arXiv:1901.08755 (2019); GOSS: Ke et al., "LightGBM", NeurIPS 2017.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from vflsec.core import check
 from vflsec.core.rounds import Learner, Rounds, Wire
 from vflsec.core.view import Facts
-from vflsec.label import make_label
 from vflsec.plugins import registry
 from vflsec.trees.bins import cut_columns
 from vflsec.trees.boosting import Boosting, Rules
 from vflsec.trees.histograms import Limits
 from vflsec.trees.profiles import PROFILES
+
+if TYPE_CHECKING:
+    from vflsec.core.federation import Federation
 
 ALIASES = ("sgb", "hetero_secureboost", "vertical_xgboost")
 
@@ -108,13 +110,18 @@ class SecureBoost(Rounds):
             wire, wire.regrown,
         )  # fmt: skip
 
+    def facts(self, fed: Federation) -> Facts:
+        """With the number of trees a round, which the code of a kind of label does not tell."""
+        found, trees = super().facts(fed), fed.stack.first.label.trees
+        return replace(found, extra={**found.extra, "trees_a_round": trees})
+
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         shown = {
             k: getattr(self, k) for k in ("profile", "depth", "rate", "l2", "bins", "base", "trees")
         }
         return Facts(
             self.name, "train", active, parties, classes, aggregation="trees", top=False,
-            epochs=self.trees, extra={**shown, "trees_a_round": make_label(classes).trees},
+            epochs=self.trees, extra=shown,
         )  # fmt: skip
 
     def settled(self) -> str:
