@@ -50,8 +50,8 @@ def _build_changes(found: Comparison) -> Iterator[tree.Block]:
     if moved:
         yield tree.Paragraph(_conclusion(moved, found.confidence))
     if alone := sum(bool(r.attack) for r in (*found.gone, *found.new)):
-        figures = "1 figure of an attack" if alone == 1 else f"{alone} figures of attacks"
-        yield tree.Paragraph(f"Not compared: {figures} that one audit alone has.", Tone.WARNING)
+        said = "1 figure of an attack" if alone == 1 else f"{alone} figures of attacks"
+        yield tree.Paragraph(f"Not compared: {said} that one audit alone has.", Tone.WARNING)
 
 
 def _change_row(r: Compared) -> tuple[Cell | str, ...]:
