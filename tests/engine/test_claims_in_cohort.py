@@ -160,6 +160,15 @@ def test_grafting_is_held_to_what_it_claims_and_not_to_answers() -> None:
 
 
 @pytest.mark.slow
+def test_trainings_of_a_cohort_may_pick_as_many_columns_as_they_like() -> None:
+    tasks = {s: small_task(s, n=600) for s in range(3)}
+    made = (DefenseSpec("label_dp", {}, "", 0.5),)
+    cells = [CellSpec({"name": "w"}, "scorecard", {"min_iv": 0.1}, made, s) for s in tasks]
+    for result in run_cohort(cells, [], tasks, device="cpu"):
+        (row,) = [m for m in result.measures if m.metric == "epsilon_lower"]
+        assert float(row.value or 0) <= float(row.notes["claimed"])
+
+
 def test_nor_is_a_true_learned_prior() -> None:
     assert sum(contradicted(LearnedPrior(), 0.4)) <= 2
 

@@ -270,8 +270,10 @@ def _collect_tables(
 
 
 def _list_forms(kind: str) -> Sequence[str]:
-    """How messages of a kind are kept; nodes of rows are names, and have no mean."""
-    return ("all",) if KINDS[kind].refines else FORMS
+    """How messages of a kind are kept: as they came where they are names, of which there is no
+    mean, or where a party makes them itself, as many numbers a row as its training has.
+    """
+    return ("all",) if KINDS[kind].refines or KINDS[kind].made_of else FORMS
 
 
 def _ask_company(view: View, planted: Planted, labels: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from vflsec.core.view import Table, View
 from vflsec.errors import ThreatModelError
 
 APART = 2**20
+"""More than the trees of an epoch."""
 
 
 @dataclass(frozen=True)
