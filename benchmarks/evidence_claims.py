@@ -64,7 +64,8 @@ DEFENSES: dict[str, tuple[str, dict[str, Any], str, float]] = {
 }
 ALGORITHMS = (
     "splitnn", "ushaped", "fedbcd", "vflhlp", "oneshot", "fewshot", "fpd", "jpl", "fedcvt",
-    "fedcssl", "fedgssl", "fedhssl", "fedlocal_ssl", "local", "pooled_logistic", "pooled_boosting",
+    "fedcssl", "fedgssl", "fedhssl", "fedlocal_ssl", "local", "secureboost", "vertical_glm",
+    "scorecard", "pooled_logistic", "pooled_boosting",
 )  # fmt: skip
 QUICK = {"epochs": 3, "batch_size": 64, "patience": 0}
 FIELDS = (
