@@ -438,6 +438,20 @@ def test_a_baseline_of_too_few_seeds_is_said(
     assert write_baseline(path, read_audit(found.folder)) == seeds
 
 
+def test_figures_that_no_build_can_meet_are_said_when_a_baseline_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each build ended with 3: so few seeds that waver tolerate any rise."""
+    found = audited(tmp_path / "a", Planted(LEAKY, sd=0.4), set=["audit.seeds=3"])
+    path = tmp_path / "baseline.json"
+    cli.main(["gate", str(found.folder), "--baseline", str(path), "--update-baseline"])
+    told = " ".join(capsys.readouterr().out.split())
+    beside = read_audit(found.folder, before=read_any(path), only=True).verdicts
+    still = [v for v in beside if not v.passes]
+    assert still
+    assert f"{len(still)} of {len(beside)} figures" in told
+
+
 def test_without_a_gate_there_is_no_limit_that_a_strength_meets(tmp_path: Path) -> None:
     """A baseline alone made the undefended run the cheapest that meets every limit."""
     old = audited(tmp_path / "a", Planted(LEAKY, SEALED))

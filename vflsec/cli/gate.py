@@ -12,7 +12,7 @@ import typer
 
 from vflsec.cli.arguments import FolderArg, find_meaning, folder_name
 from vflsec.cli.output import console_for, notify_github, say
-from vflsec.errors import VflsecError
+from vflsec.errors import VflsecError, format_count, join_some
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +57,7 @@ def gate(
     """
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.gate import MIN_SEEDS, Gate
+    from vflsec.engine.evaluate_store import judge
     from vflsec.engine.read_results import read_any
     from vflsec.report.console import print_last, print_results
     from vflsec.report.exports import write_reports
@@ -99,6 +100,10 @@ def gate(
             say(f"Wrote the baseline {baseline}.")
             if seeds < MIN_SEEDS:
                 say(f"It has {seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
+            elif still := _describe_open(
+                judge(store, record, export=False, only=True, before=read_any(baseline))
+            ):
+                say(f"{still} vflsec gate {folder} --baseline {baseline} says why.")
         if report_to is not None:
             for_reports(report_to, folder)
             if result.summary["complete"]:
@@ -107,6 +112,19 @@ def gate(
         notify_github(result.summary)
         print_last(shown, console)
     raise typer.Exit(result.exit_code)
+
+
+def _describe_open(beside: Audit) -> str:
+    """How many figures of a baseline its own results leave open, and which; '' if none."""
+    from vflsec.audit.gate import Origin
+
+    asked = [v for v in beside.verdicts if v.origin is Origin.BASELINE]
+    still = [v for v in asked if not v.passes]
+    if not still:
+        return ""
+    names = join_some(list(dict.fromkeys(f"{v.attack} by {v.adversary}" for v in still)))
+    count = f"{len(still)} of {format_count(len(asked), 'figure')}"
+    return f"{count} stay open even beside itself, so a build ends with exit code 3: {names}."
 
 
 def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:
