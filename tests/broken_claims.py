@@ -59,6 +59,15 @@ class HalfFlips(BrokenClaim):
         return torch.where((coin < keep) | (y < 0), y, 1 - y)
 
 
+class KeepsLabels(BrokenClaim):
+    """Labels of any kind as they are."""
+
+    quantities: ClassVar[bool] = True
+
+    def labels(self, y: Tensor, own: Own) -> Tensor:
+        return y.clone()
+
+
 class ThirdPaid(LearnedPrior):
     """A learned prior whose answers and statistic cost three times what it claims."""
 

@@ -13,6 +13,7 @@ from broken_claims import (
     FlipsAgain,
     ForgetsNoise,
     HalfFlips,
+    KeepsLabels,
     LongEmbeddings,
     NoiseBeforeClipping,
     ThirdPaid,
@@ -190,6 +191,21 @@ def test_canaries_replace_labels_or_rows_of_the_training_set_alone() -> None:
     assert torch.equal(other.x["active"], task.x["active"])
     assert len(other.x["passive1"][rows.rows].unique(dim=0)) == 2
     assert torch.equal(other.y, task.y)
+
+
+def test_leaves_of_a_quantity_contradict_a_claim_that_keeps_its_values() -> None:
+    tasks = {}
+    for seed in range(3):
+        task = small_task(seed, n=600)
+        values = task.x["passive1"][:, 0].double()
+        tasks[seed] = replace(task, values=values, label=Quantity())
+    made = (DefenseSpec("broken", {}, "", 1.0),)
+    cells = [CellSpec({"name": "w"}, "secureboost", {"trees": 5}, made, s) for s in tasks]
+    with registered(KeepsLabels()):
+        results = run_cohort(cells, [], tasks, device="cpu")
+    for result in results:
+        (row,) = [m for m in result.measures if m.metric == "epsilon_lower"]
+        assert float(row.value or 0) > float(row.notes["claimed"])
 
 
 def test_canaries_of_a_quantity_and_canaries_that_are_not_there() -> None:

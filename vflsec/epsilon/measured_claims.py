@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import one_hot, pad
 
 from vflsec.core.message_kinds import KINDS, find_kinds
 from vflsec.core.policy import Guarantee, Policy
@@ -277,18 +277,20 @@ def _list_forms(kind: str) -> Sequence[str]:
 
 
 def _ask_company(view: View, planted: Planted, labels: Tensor) -> Tensor:
-    """Of each canary the class shares (m, C) of other rows at its leaves.
+    """Of each canary the mean label (m, C) of other rows at its leaves: class shares, or values.
 
     The adversary of a claim knows all rows but the second half of the canaries.
     """
     leaves, half = find_leaves(view), len(planted.rows) // 2
-    known = one_hot(labels.clamp_min(0)).double()
+    is_class = labels.dim() == 1 and not labels.is_floating_point()
+    told = one_hot(labels.clamp_min(0)) if is_class else labels.reshape(len(labels), -1)
+    known = pad(told.double(), (0, 1), value=1.0)  # and how many rows
     known[planted.rows[half:]] = 0.0
     there = torch.isin(planted.rows, leaves.rows)
     at = planted.rows[there]
     out = torch.zeros(len(planted.rows), known.shape[1], dtype=torch.float64)
     out[there] = leaves.count_company(known[leaves.rows])[leaves.find(at)] - known[at]
-    return out / out.sum(1, keepdim=True).clamp_min(1e-9)
+    return out[:, :-1] / out[:, -1:].clamp_min(1e-9)
 
 
 def _find_kinds(policy: Policy, party: str) -> frozenset[str]:
