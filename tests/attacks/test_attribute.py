@@ -318,7 +318,7 @@ PLANTED: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "side": ("v2 above its mean", lambda x: 2 * (x[:, 2] > 0).double()),
     "far": ("v2 far from the median", lambda x: x[:, 2].abs()),
     "tail": ("v2 in the largest tenth", lambda x: 3 * (x[:, 2] > 1.28).double()),
-    "rare": ("v6 = 3", lambda x: 3 * (x[:, 6] == 3).double()),
+    "rare": ("v6 in its category 3", lambda x: 3 * (x[:, 6] == 3).double()),
 }
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from vflsec.core import check
 from vflsec.core.rounds import Learner, Rounds, Wire
 from vflsec.core.view import Facts
+from vflsec.label import make_label
 from vflsec.plugins import registry
 from vflsec.trees.bins import cut_columns
 from vflsec.trees.boosting import Boosting, Rules
@@ -121,7 +122,7 @@ class SecureBoost(Rounds):
         }
         return Facts(
             self.name, "train", active, parties, classes, aggregation="trees", top=False,
-            epochs=self.trees, extra=shown,
+            epochs=self.trees, extra={**shown, "trees_a_round": make_label(classes).trees},
         )  # fmt: skip
 
     def settled(self) -> str:

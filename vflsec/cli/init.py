@@ -70,7 +70,7 @@ def init(
     from vflsec.errors import ConfigError
     from vflsec.report.console import print_blocks
     from vflsec.report.tables import build_profile
-    from vflsec.runtime.atomic_files import write_new
+    from vflsec.runtime.atomic_files import refuse_there, write_new
 
     wishes = Wishes(
         label[0] if label and len(label) == 1 else tuple(label or ()),
@@ -85,6 +85,7 @@ def init(
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: no folder {out.parent}. Make it.")
     draft = draft_scenario(tables, wishes, out.parent)
+    refuse_there(out, force=force)
     write_new(out.with_name(EDITOR_SCHEMA), SCHEMA_FILE.read_text(encoding="utf-8"), force=True)
     write_new(out, draft.text, force=force)
     print_blocks([build_profile(draft.tables)], console_for())

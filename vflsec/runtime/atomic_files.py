@@ -75,6 +75,21 @@ def json_text(value: Any) -> str:
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text) + "\n"
 
 
+def refuse_there(path: Path, *, force: bool | None) -> None:
+    """Refuse a file that is there, unless `force`; None has no such option.
+
+    Raises:
+        ConfigError: it exists, or cannot be looked at.
+    """
+    try:
+        there = path.exists() and not force
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+    if there:
+        hint = "" if force is None else ", or add --force"
+        raise ConfigError(f"{path}: exists already. Remove it, or name another file{hint}.")
+
+
 def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
     """Write a file that is not there yet; with `force`, replace it; None has no such option.
 
@@ -83,17 +98,12 @@ def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
     Raises:
         ConfigError: it exists, is no plain file, or cannot be written.
     """
+    refuse_there(path, force=force)
     try:
-        if path.exists() and not force:
-            hint = "" if force is None else ", or add --force"
-            said = f"{path}: exists already. Remove it, or name another file{hint}."
-            raise ConfigError(said)
         if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "it is a device, a pipe or a folder")
         whole = Path(os.path.realpath(path))  # what a link points at
         write_atomic(whole, lambda new: new.write_text(text, encoding="utf-8"))
-    except ConfigError:
-        raise
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
 
