@@ -109,6 +109,11 @@ def join_some(texts: Sequence[str], most: int = 4) -> str:
     return ", ".join(texts[:most]) + more
 
 
+def repeat_set(texts: Iterable[str]) -> list[str]:
+    """The words that give the same overrides to another command."""
+    return [word for text in texts for word in ("--set", text)]
+
+
 def format_count(n: int, what: str) -> str:
     """``1 test``, ``2 tests``."""
     return f"{n:,} {what}{'s' if n != 1 else ''}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,7 +44,6 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a value, e.g. audit.seeds=3."),
 ]
-
 FreshOption = Annotated[bool, typer.Option("--fresh", help="Replace an earlier audit.")]
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="How many seeds.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or cuda+graphs.")]
@@ -64,8 +62,3 @@ def folder_name(text: str | Path) -> Path:
 
 
 FolderArg = Annotated[Path, typer.Argument(help="Results of `vflsec audit`.")]
-
-
-def repeat_set(texts: Sequence[str] | None) -> list[str]:
-    """The words that give the same ``--set`` to another command."""
-    return [word for text in texts or () for word in ("--set", text)]

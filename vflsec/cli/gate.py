@@ -124,7 +124,7 @@ def _describe_open(beside: Audit) -> str:
         return ""
     names = join_some(list(dict.fromkeys(f"{v.attack} by {v.adversary}" for v in still)))
     count = f"{len(still)} of {format_count(len(asked), 'figure')}"
-    return f"{count} stay open even beside itself, so a build ends with exit code 3: {names}."
+    return f"{count} stay open even beside itself, so no build passes: {names}."
 
 
 def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:

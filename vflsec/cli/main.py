@@ -32,7 +32,6 @@ from vflsec.cli.arguments import (
     SetOption,
     find_meaning,
     folder_name,
-    repeat_set,
 )
 from vflsec.cli.attack import attack
 from vflsec.cli.gate import gate
@@ -50,7 +49,7 @@ from vflsec.cli.output import (
 )
 from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
-from vflsec.errors import VflsecError, format_count
+from vflsec.errors import VflsecError, format_count, repeat_set
 from vflsec.plugins.loading import find_last_place, guard_exit, seal_exit
 from vflsec.runtime.lazy_imports import importing, leaving, patient
 
@@ -234,7 +233,7 @@ def check_(
             found.append(about | {"plan": write_plain(plan.to_json())})
         else:
             print_plan(plan, console_for())
-            say(f"Next: {shlex.join(['vflsec', 'audit', scenario, *repeat_set(set_)])}")
+            say(f"Next: {shlex.join(['vflsec', 'audit', scenario, *repeat_set(set_ or ())])}")
     if format_ is Format.json:
         print_json(found)
 

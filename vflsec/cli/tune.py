@@ -21,9 +21,9 @@ from vflsec.cli.arguments import (
     SetOption,
     find_meaning,
     folder_name,
-    repeat_set,
 )
 from vflsec.cli.output import console_for, print_json, say
+from vflsec.errors import repeat_set
 
 if TYPE_CHECKING:
     from vflsec.engine.tune_search import Deployment, Tuned
@@ -72,7 +72,7 @@ def tune(
     usual = signature(tune).parameters
     words = {f"--{k}": _word(value) for k, value in given.items() if value != usual[k].default}
     words |= {} if confirm else {"--no-confirm": ""}
-    asked = [scenario, *repeat_set(set_)]
+    asked = [scenario, *repeat_set(set_ or ())]
     base = out if out is not None else Path("out") / "tune"
     found = []
     for name in defense:

@@ -23,7 +23,7 @@ from vflsec.audit.record import AttackFacts, AuditRecord, Command, Described, Sc
 from vflsec.config.scenario import load_scenario, packaged_scenarios
 from vflsec.data.load import table_files
 from vflsec.data.table_facts import UserTables
-from vflsec.errors import ConfigError, VflsecError
+from vflsec.errors import ConfigError, VflsecError, repeat_set
 from vflsec.label import make_label
 from vflsec.plan.observe import System, drop_column_names, find_refusal
 from vflsec.plugins import registry
@@ -212,7 +212,7 @@ def replace_gates(record: AuditRecord, scenario: str) -> AuditRecord:
     changed = [k for k in {**before, **after} if k not in same]
     changed = [k for k in changed if _listed(before.get(k)) != _listed(after.get(k))]
     if changed:
-        given = [word for text in record.scenario_source.overrides for word in ("--set", text)]
+        given = repeat_set(record.scenario_source.overrides)
         command = shlex.join(["vflsec", "audit", str(scenario), *given])
         raise ConfigError(
             f"{scenario}: {', '.join(changed)} differ from the audit. Run `{command}`."

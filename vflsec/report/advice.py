@@ -15,7 +15,7 @@ from vflsec.audit.leakage_claims import Quantity, format_secret, rank
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.validated import Evidence, Validation
-from vflsec.errors import join_some
+from vflsec.errors import join_some, repeat_set
 from vflsec.report.coverage import find_uncovered
 from vflsec.report.first_screen import format_price
 from vflsec.report.sanitize import clean
@@ -59,7 +59,7 @@ def format_command(summary: Summary, verb: str, *more: str) -> str:
         last[key] = text
     if "--seeds" in more:
         last.pop("audit.seeds", None)
-    given = [x for text in last.values() for x in ("--set", text)]
+    given = repeat_set(last.values())
     words = {"audit": [about.scenario, "--out", about.folder, *given],
              "tune": [about.scenario, *given]}  # fmt: skip
     named = words.get(verb, [about.folder])
