@@ -61,8 +61,8 @@ def small(rounds: int, folder: Path) -> None:
     for name, every in found.items():
         seconds, ratios = zip(*every[1:], strict=True)
         print(f"{name}: {statistics.median(seconds):.1f} CPU s, "
-              f"{statistics.median(ratios):.1f} times the import of torch "
-              f"({min(ratios):.1f} to {max(ratios):.1f}), {rounds} rounds")  # fmt: skip
+              f"{statistics.median(ratios):.2f} times the import of torch "
+              f"({min(ratios):.2f} to {max(ratios):.2f}), {rounds} rounds")  # fmt: skip
 
 
 def cluster(rounds: int, folder: Path) -> None:

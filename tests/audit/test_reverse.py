@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from scored import score_rows
 from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate, Rule
-from vflsec.audit.leakage import read_records, results_frame, summarise
+from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.point import write_points
 from vflsec.audit.result import Audit
@@ -228,9 +229,9 @@ def test_the_points_of_an_audit_are_those_of_what_is_audited() -> None:
                *of_classes(-1, defense="coae", strength=1.0)]  # fmt: skip
     other = of_classes(0, algorithm="local", defense="coae", strength=0.0)
     own, both = (summarise(read_records(r)) for r in (records, [*records, *other]))
-    frame = results_frame([*records, *other])
-    frame["role"] = ["reference" if a == "local" else "audit" for a in frame["algorithm"]]
-    audit = Audit(Path(), frame, {"points": write_points(both)}, (), 0)
+    rows = [replace(r, role="reference" if r.algorithm == "local" else "audit")
+            for r in read_records([*records, *other])]  # fmt: skip
+    audit = Audit(Path(), lambda: rows, {"points": write_points(both)}, (), 0)
     limit = Gate(max=0.05)
     assert len(trials(audit.points, limit)) == 2
     assert trials(audit.points, limit) == trials(own, limit)

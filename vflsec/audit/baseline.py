@@ -45,7 +45,7 @@ from vflsec.audit.gate_candidate import COUNTED, DECIDES
 from vflsec.audit.metrics import ERROR_REMOVED, find_best, find_reach
 from vflsec.audit.point import Identity, Place, Point, Training
 from vflsec.audit.record import AttackFacts
-from vflsec.audit.result_row import ResultRow, read_rows
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
 from vflsec.errors import ConfigError
@@ -307,7 +307,7 @@ def write_baseline(path: Path, audit: Audit) -> int:
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
     version = audit.summary["versions"]["vflsec"]
-    rows = add_grants(read_rows(audit.results), read_attacks(audit))
+    rows = add_grants(audit.rows, read_attacks(audit))
     refuse_failed(audit.folder, rows)
     made_of = audit.summary["scenario_hash"], version, audit.summary["data"]
     found = make_baseline(rows, *made_of, read_silent(audit))

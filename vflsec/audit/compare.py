@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
-from scipy import special
+import scipy
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.point import Identity
 from vflsec.audit.result import Audit
-from vflsec.audit.result_row import ResultRow, find_declined, read_advantages, read_rows
+from vflsec.audit.result_row import ResultRow, find_declined, read_advantages
 from vflsec.runtime.grouping import group_by
 
 Seeds = Mapping[int, float]
@@ -34,7 +34,7 @@ class Step:
         """One-sided bound; None where there is no degree of freedom."""
         if self.freedom <= 0:
             return None
-        half = float(special.stdtrit(self.freedom, 1 - alpha)) * self.error
+        half = float(scipy.special.stdtrit(self.freedom, 1 - alpha)) * self.error
         return self.mean + (half if side == "upper" else -half)
 
     def p_above_zero(self) -> float:
@@ -43,7 +43,7 @@ class Step:
             return 1.0
         if self.error == 0:
             return 0.0 if self.mean > 0 else 1.0
-        return float(special.stdtr(self.freedom, -self.mean / self.error))
+        return float(scipy.special.stdtr(self.freedom, -self.mean / self.error))
 
     def more_seeds(self, alpha: float) -> int | None:
         """Seeds to add until it would surely be above 0, spread as seen; None if too many."""
@@ -207,7 +207,7 @@ def compare(old: Audit, new: Audit) -> Comparison:
     Two-sided t intervals have the confidence of `new`.
     """
     level = float(new.summary["confidence"])
-    a, b = (_values(read_rows(x.results)) for x in (old, new))
+    a, b = (_values(x.rows) for x in (old, new))
     same = _same(a, b)
     return Comparison(
         str(old.folder), str(new.folder), level,

@@ -29,8 +29,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from vflsec.audit import intervals
 from vflsec.audit.exposed import Counts
@@ -105,7 +105,7 @@ class Against:
         """
         sign, root = 1 if side == "upper" else -1, math.sqrt(self.n)
         found = max(
-            (x.mean + sign * float(special.stdtrit(x.df, 1 - alpha)) / root * x.sd
+            (x.mean + sign * float(scipy.special.stdtrit(x.df, 1 - alpha)) / root * x.sd
              for x in self.spreads(side)), default=None,
         )  # fmt: skip
         if found is None:
@@ -120,7 +120,7 @@ class Against:
         assert self.ratio is not None
         assert self.sd is not None
         covariance, variance = self.ratio
-        k = float(special.stdtrit(self.n - 1, 1 - alpha)) ** 2 / self.n
+        k = float(scipy.special.stdtrit(self.n - 1, 1 - alpha)) ** 2 / self.n
         rest = 1 - k * variance
         if rest < 1 / _FAR_OFF:
             return sign * _FAR_OFF
@@ -137,7 +137,7 @@ class Against:
         spread = math.sqrt(max(self.sd**2 + 2 * gap * covariance + gap**2 * variance, 0.0))
         root = math.sqrt(self.n)
         found = [
-            float(special.stdtr(self.n - 1, -x * root / sd)) if sd else float(x <= 0)
+            float(scipy.special.stdtr(self.n - 1, -x * root / sd)) if sd else float(x <= 0)
             for x, sd in ((sign * gap, spread), (1.0, math.sqrt(variance)))
         ]
         return max(found)
@@ -155,7 +155,7 @@ class Against:
         """
         root = math.sqrt(self.n)
         found = min(
-            (float(special.stdtrit(x.df, 1 - alpha) + special.stdtrit(x.df, power)) * x.sd / root
+            (float(sum(scipy.special.stdtrit(x.df, [1 - alpha, power]))) * x.sd / root
              + self.mean - x.mean for x in self.spreads("lower")), default=None,
         )  # fmt: skip
         if found is None:
@@ -172,7 +172,7 @@ class Against:
                 found = min(found, 0.0 if gap > 0 else 1.0)
             else:
                 t = -gap * math.sqrt(self.n) / x.sd
-                found = min(found, float(special.stdtr(x.df, t)))
+                found = min(found, float(scipy.special.stdtr(x.df, t)))
         return max(found, exact, self._p_ratio(limit, sign))
 
 
@@ -344,7 +344,7 @@ def has_outlier(values: NDArray[np.float64]) -> bool:
     n, sd = len(values), float(values.std(ddof=1)) if len(values) > 2 else 0.0
     if sd == 0:
         return False
-    t = float(special.stdtrit(n - 2, 1 - _APART / (2 * n)))
+    t = float(scipy.special.stdtrit(n - 2, 1 - _APART / (2 * n)))
     most = (n - 1) * math.sqrt(t * t / (n * (n - 2 + t * t)))
     return float(np.abs(values - values.mean()).max()) > most * sd
 

@@ -26,8 +26,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from vflsec.audit import intervals
 
@@ -143,7 +143,7 @@ def _find_luck(q: float, seeds: int, mean: float) -> int:
     """Quantile `q` of the rows that are named by luck over so many seeds."""
     if mean <= 0:
         return 0
-    found = float(special.nbdtrik(q, seeds, seeds / (seeds + mean)))
+    found = float(scipy.special.nbdtrik(q, seeds, seeds / (seeds + mean)))
     return max(0, math.ceil(found - _SURE)) if math.isfinite(found) else 0
 
 

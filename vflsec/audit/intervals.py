@@ -12,34 +12,34 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from vflsec.core import check
 
 
 def normal_quantile(p: float) -> float:
     """The number below which a standard normal falls with chance `p`."""
-    return float(special.ndtri(p))
+    return float(scipy.special.ndtri(p))
 
 
 def beta_quantile(p: float, a: float, b: float) -> float:
     """The number below which a beta variable falls with chance `p`; `a` and `b` are positive."""
-    return float(special.betaincinv(a, b, p))
+    return float(scipy.special.betaincinv(a, b, p))
 
 
 def binomial_tail(k: ArrayLike, n: int, p: float) -> NDArray[np.float64]:
     """Chance of at least `k` (any shape) successes in `n` tries of chance `p` each."""
     least = np.asarray(k, float)
     inside = np.clip(least, 1, n) if n else np.ones_like(least)
-    found = special.betainc(inside, n - inside + 1, p) if n else np.zeros_like(least)
+    found = scipy.special.betainc(inside, n - inside + 1, p) if n else np.zeros_like(least)
     return np.where(least <= 0, 1.0, np.where(least > n, 0.0, found))
 
 
 def entropy(shares: ArrayLike) -> float:
     """Of a distribution (C,), in nats."""
     p = np.asarray(shares, float)
-    return float(special.entr(p / np.sum(p)).sum())
+    return float(scipy.special.entr(p / np.sum(p)).sum())
 
 
 def is_rising(values: NDArray[Any]) -> bool:
@@ -260,7 +260,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float | None, float | None]:
 def t_half_width(n: int, confidence: float = 0.95, side: Side = "two") -> float | None:
     """Half width of a t interval as a multiple of the standard deviation; None for n < 2."""
     tail = _tail(confidence, side)
-    return None if n < 2 else float(special.stdtrit(n - 1, 1 - tail)) / math.sqrt(n)
+    return None if n < 2 else float(scipy.special.stdtrit(n - 1, 1 - tail)) / math.sqrt(n)
 
 
 def t_interval(values: ArrayLike, confidence: float = 0.95, side: Side = "two") -> Interval:

@@ -11,9 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals
@@ -50,6 +48,9 @@ from vflsec.specs import (
     DefenseSpec,
     Measure,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _FIELDS = {f.name for f in fields(ResultRow)}
 

@@ -10,16 +10,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from vflsec.audit import defense_label
 from vflsec.audit.controls import Leakage
 from vflsec.audit.exposed import Exposed
 from vflsec.audit.metrics import RANKINGS
 from vflsec.runtime.typed_values import read_as
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 UNDEFENDED = "none"
 """Name of having no defense."""
@@ -347,6 +349,8 @@ def points_frame(points: Sequence[Point]) -> pd.DataFrame:
 
 def build_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of :func:`write_points` as a table."""
+    import pandas as pd
+
     columns: dict[str, Any] = {
         name: [row[name] for row in rows] for name in (rows[0] if rows else {})
     }

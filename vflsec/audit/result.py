@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.point import Point
+from vflsec.audit.result_row import ResultRow, results_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,23 +21,32 @@ class Audit:
 
     Attributes:
         folder: the results directory.
-        results: one row for each measure, see `vflsec.audit.result_row.COLUMNS`, and ``role``.
+        read: gives :attr:`rows`; asked once, by whoever wants them first.
         summary: what ``summary.json`` and ``points.parquet`` hold.
         verdicts: one for each gate.
         exit_code: 0 passed, 1 a gate failed, 3 inconclusive (or not all was measured).
     """
 
     folder: Path
-    results: pd.DataFrame
+    read: Callable[[], Sequence[ResultRow]]
     summary: dict[str, Any]
     verdicts: Sequence[Any]
     exit_code: int
 
+    @cached_property
+    def rows(self) -> Sequence[ResultRow]:
+        """One for each measure."""
+        return self.read()
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """The rows as a table, see `vflsec.audit.result_row.COLUMNS`."""
+        return results_table(self.rows)
+
     @property
     def points(self) -> list[Point]:
         """Means over seeds of what is audited, without references."""
-        own = self.results[self.results["role"] == "audit"]
-        audited = {*zip(own["dataset"], own["algorithm"], strict=True)}
+        audited = {(r.dataset, r.algorithm) for r in self.rows if r.role == "audit"}
         found = (Point.read(row) for row in self.summary["points"])
         return [p for p in found if (p.dataset, p.algorithm) in audited]
 

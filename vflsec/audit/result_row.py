@@ -7,9 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, cast
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, cast
 
 from vflsec.audit.controls import CHANCE, Controls, Paired, find_strongest
 from vflsec.audit.exposed import ClassCount
@@ -20,11 +18,14 @@ from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
 from vflsec.specs import DECLINED
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 COLUMNS = (
     "cell", "dataset", "algorithm", "defense", "strength", "phase", "seed", "adversary", "attack",
     "attack_key", "of_label", "known_rows", "target", "victim", "split", "metric", "primary",
     "value", "low", "high", "n", "chance", "control", "control_value", "advantage", "controls",
-    "status", "reason", "bytes", "messages", "turned", "tied", "asked", "by_class",
+    "status", "reason", "bytes", "messages", "turned", "tied", "asked", "by_class", "role",
 )  # fmt: skip
 """Columns of the results; texts are never missing (""), numbers are NaN where there is none."""
 
@@ -108,14 +109,20 @@ _NUMBERS = [f.name for f in fields(ResultRow) if f.type == "float | None"]
 
 def results_table(rows: Sequence[ResultRow]) -> pd.DataFrame:
     """The rows as a table with :data:`COLUMNS`."""
+    import pandas as pd
+
     values = [[_WRITE[c](r) if c in _WRITE else getattr(r, c) for c in COLUMNS] for r in rows]
     frame = pd.DataFrame(values, columns=list(COLUMNS))
     return frame.astype(dict.fromkeys(_NUMBERS, "float64") | {"seed": "int64", "n": "int64"})
 
 
 def read_rows(frame: pd.DataFrame) -> list[ResultRow]:
-    """The rows of a table, also with the column ``role``."""
-    rows = cast("list[dict[str, Any]]", frame.to_dict("records"))
+    """The rows of a table."""
+    return build_rows(cast("list[dict[str, Any]]", frame.to_dict("records")))
+
+
+def build_rows(rows: Iterable[Mapping[str, Any]]) -> list[ResultRow]:
+    """Rows of a table by name of column, as values."""
     return [
         ResultRow(**{k: clean(v) for k, v in r.items() if k in _NAMES}
                   | {"controls": json.loads(r["controls"]) if r["controls"] else {},

@@ -153,13 +153,12 @@ def _judged(
     """The stored results judged by `also`, else by their scenario's gates; says whose they are."""
     from vflsec.audit.gate import Gate
     from vflsec.audit.gate_selection import list_measured, list_unanswerable
-    from vflsec.audit.result_row import read_rows
     from vflsec.engine.audit_record import edited_tables, find_edited
     from vflsec.engine.evaluate_store import judge
     from vflsec.report.console import judged_line
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
-    rows = list_measured(read_rows(result.results))
+    rows = list_measured(result.rows)
     asked = also or (record.gates if scenario is not None else [])
     for given in asked if result.summary["complete"] else ():
         for wrong in list_unanswerable(Gate(**given), rows):

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
-from scipy import special
 from torch import Tensor
 
 from vflsec.core import check
@@ -33,7 +33,7 @@ def beyond_normal(noise: float, releases: int = 1) -> float:
     """The chance that some release with Gaussian noise of `noise` times the sensitivity lies where
     the noise of a neighbour, drawn in 53 bits, never gets: that much more is delta.
     """
-    return releases * float(special.ndtr(1 / noise - REACH))
+    return releases * float(scipy.special.ndtr(1 / noise - REACH))
 
 
 def widen_delta(delta: float, lost: float) -> float:
@@ -115,7 +115,7 @@ def bound_group(profile: Profile, rows: int, delta: float) -> tuple[float, float
     """
     made = []
     for e, d in profile:
-        terms = special.logsumexp(e * np.arange(rows))
+        terms = scipy.special.logsumexp(e * np.arange(rows))
         made.append((rows * e, math.exp(min(0.0, math.log(d) + terms)) if d else 0.0))
     fit = [pair for pair in made if pair[1] <= delta]
     return min(fit) if fit else min(made, key=lambda pair: pair[1])
@@ -145,8 +145,8 @@ def gaussian(noise: float, releases: int, delta: float) -> Account:
     m = math.sqrt(releases) / noise
 
     def excess(epsilon: float) -> float:
-        near = special.log_ndtr(m / 2 - epsilon / m)
-        far = epsilon + special.log_ndtr(-m / 2 - epsilon / m)
+        near = scipy.special.log_ndtr(m / 2 - epsilon / m)
+        far = epsilon + scipy.special.log_ndtr(-m / 2 - epsilon / m)
         return float(near + math.log1p(-min(math.exp(min(far - near, 0.0)), 1 - 1e-16)))
 
     target, epsilon = math.log(delta), 0.0
@@ -198,7 +198,7 @@ def _sum_laplace(shift: float, releases: int, delta: float) -> float:
     law = np.concatenate([left, [0.5]]) + np.concatenate([[math.exp(-shift) / 2], chance - left])
 
     def cumulant(t: float) -> float:
-        return float(special.logsumexp(t * grid, b=law))
+        return float(scipy.special.logsumexp(t * grid, b=law))
 
     def bound(t: float) -> float:
         return (releases * cumulant(t) - math.log(delta)) / t

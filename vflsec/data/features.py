@@ -6,10 +6,9 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -19,6 +18,9 @@ from vflsec.data.number_formats import NumberFormat, may_be_placeholders, read_n
 from vflsec.data.odd_values import describe_odd_values, write_missing
 from vflsec.data.read_table import AGGREGATE, Frame, Numbers, as_texts, read_dates
 from vflsec.errors import format_list, write_drop, write_setting
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_CATEGORIES = 10_000
 """Rarer categories of one column are folded into :data:`RARE`."""
@@ -247,6 +249,8 @@ def read_ids(frame: Frame, name: str) -> pd.Index:
         DataError: an id is missing or occurs twice, or is of a type of numbers in which another
             may have become the same.
     """
+    import pandas as pd
+
     _check_exact(frame, name)
     array = as_texts(frame.column(name, "id"))
     missing = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))

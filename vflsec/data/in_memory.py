@@ -9,14 +9,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import pandas as pd
 import pyarrow as pa
 
 from vflsec.data.read_table import check_names
 from vflsec.errors import VflsecError, data_error, first_line, format_list
 from vflsec.plugins.loading import allow_imports
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @contextmanager
@@ -94,7 +96,7 @@ def write_frames(
     (folder / under).mkdir(exist_ok=True)
 
     def placed(table: Any, name: str) -> Any:
-        if isinstance(table, pd.DataFrame):
+        if _is_frame(table):
             return (Path(under) / write_frame(table, name, folder / under)).as_posix()
         return os.path.abspath(base / table) if isinstance(table, str | Path) else table
 
@@ -132,6 +134,12 @@ def on_disk(scenario: Any) -> Iterator[tuple[Any, Path]]:
         yield {**scenario, "data": placed}, folder
 
 
+def _is_frame(table: object) -> TypeGuard[pd.DataFrame]:
+    import pandas as pd
+
+    return isinstance(table, pd.DataFrame)
+
+
 def _sections(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     data = scenario.get("data")
     found = data if isinstance(data, list | tuple) else [data]
@@ -141,4 +149,4 @@ def _sections(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _held(section: Mapping[str, Any]) -> bool:
     files = section.get("files")
     tables = [section.get("file"), *(files.values() if isinstance(files, Mapping) else ())]
-    return any(isinstance(t, pd.DataFrame) for t in tables)
+    return any(_is_frame(t) for t in tables)

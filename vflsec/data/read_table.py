@@ -52,8 +52,6 @@ _SHOW_MARK = "show which mark is decimal"
 MISSING = ("", "?", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null")
 """Texts that mean "no value" (after trimming)."""
 
-_GONE, _NO_TEXT = pa.array(MISSING), pa.scalar(None, pa.string())
-
 _EXAMPLES = 6  # that a message shows
 _FIRST = 200  # rows that are looked at before all others
 
@@ -466,7 +464,8 @@ def _plain(path: Path, name: str, column: pa.ChunkedArray, sound: bool) -> pa.Ar
         if not sound:
             _check_text(path, name, array)
         array = pc.utf8_trim_whitespace(array)
-        return pc.if_else(pc.is_in(array, value_set=_GONE), _NO_TEXT, array)
+        gone = pc.is_in(array, value_set=pa.array(MISSING))
+        return pc.if_else(gone, pa.scalar(None, pa.string()), array)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or is_temporal(kind):
         return array
     if pa.types.is_decimal(kind):

@@ -39,7 +39,6 @@ def judge(
         how: see `vflsec.audit.evaluate.evaluate`.
     """
     from vflsec.audit.evaluate import evaluate
-    from vflsec.audit.result_row import results_table
     from vflsec.report.exports import locate_results, make_summary, write_exports, write_reports
 
     record = store.record() if record is None else record
@@ -50,15 +49,15 @@ def judge(
     code = evaluation.exit_code
     summary |= {"complete": not partial, "exit_code": code, "shard": record.shard}
     summary["command"] = locate_results(summary, store.folder)
-    frame = results_table(evaluation.rows).assign(role=[r.role for r in evaluation.rows])
-    verdicts = evaluation.verdicts
+    rows, verdicts = evaluation.rows, evaluation.verdicts
     del results, evaluation  # most of the memory, and no report asks for it
+    audit = Audit(store.folder, lambda: rows, summary, verdicts, code)
     if export:
         withdraw(store.folder)  # killed in between, no file stands beside one of another judgement
-        write_exports(store.folder, record.scenario_toml, frame, summary)
+        write_exports(store.folder, record.scenario_toml, audit.results, summary)
         if not partial:
             write_reports(store.folder, summary)
-    return Audit(store.folder, frame, summary, verdicts, code)
+    return audit
 
 
 def audit_once(folder: Path, run: str, audit: Callable[[], Audit], **how: Any) -> Audit:
@@ -97,15 +96,11 @@ def read_standing(lock: Lock, folder: Path, record: AuditRecord) -> Audit | None
     """
     if not lock.stands(mark_standing(folder, record)):
         return None
-    import pandas as pd
-
-    from vflsec.report.exports import load_summary
+    from vflsec.report.exports import load_rows, load_summary
     from vflsec.report.summary import read_summary
 
-    summary = load_summary(folder)
-    with (folder / "results.parquet").open("rb") as file:
-        frame = pd.read_parquet(file)
-    return Audit(folder, frame, summary, read_summary(summary).gates, summary["exit_code"])
+    summary, read = load_summary(folder), load_rows(folder)
+    return Audit(folder, read, summary, read_summary(summary).gates, summary["exit_code"])
 
 
 def mark_standing(folder: Path, record: AuditRecord) -> str:

@@ -17,7 +17,6 @@ from vflsec.audit.baseline import (
 )
 from vflsec.audit.compare import Comparison, compare
 from vflsec.audit.looks import Looks
-from vflsec.audit.result_row import read_rows
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import AUDIT_AGAIN, ConfigError
 from vflsec.report.notebook import Audit
@@ -84,9 +83,9 @@ def read_any(path: Path) -> Baseline:
         cure = "Run vflsec merge first." if shard else AUDIT_AGAIN
         got = f"shard {shard}" if shard else "a part"
         raise ConfigError.must(f"{path}: a baseline", "be a whole audit", got, cure)
-    rows = read_rows(audit.results)
-    refuse_failed(path, rows)
-    points, silent = group_advantages(add_grants(rows, read_attacks(audit))), read_silent(audit)
+    refuse_failed(path, audit.rows)
+    points = group_advantages(add_grants(audit.rows, read_attacks(audit)))
+    silent = read_silent(audit)
     return Baseline(points, audit.summary["data"], [k for k in points if k.place in silent])
 
 

@@ -323,6 +323,6 @@ class _Exports:
             return
         self.lock.held()
         audit = judge(self.store, self.record, partial=True)
-        self.reporter.results(audit.results)
+        self.reporter.results(audit.rows)
         took = time.monotonic() - start
         self.next = time.monotonic() + 49 * took

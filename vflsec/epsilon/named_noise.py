@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy import special
 from torch import Tensor
 
 from vflsec.core.policy import NamedNoise, Own, Policy
@@ -75,7 +75,7 @@ class _Record:
         """Standard normal numbers (R, k, n) in k groups, if the claim is true."""
         squares = (z**2).sum(2)
         with np.errstate(divide="ignore"):
-            least = np.log(special.gammainc(z.shape[2] / 2, squares.min(1) / 2))
+            least = np.log(scipy.special.gammainc(z.shape[2] / 2, squares.min(1) / 2))
         total, count, before, tries = self.sums.get(what, (0.0, 0, 0.0, 0))
         least = np.minimum(before, least)
         self.sums[what] = total + squares.sum(1), count + z[0].size, least, tries + z.shape[1]
@@ -99,7 +99,7 @@ class _Record:
     def low(self, what: str, r: int) -> float:
         """The chance of so small a sum in replica `r`."""
         total, count, *_ = self.sums.get(what, (np.full(r + 1, math.inf), 1))
-        return float(special.gammainc(count / 2, total[r] / 2))
+        return float(scipy.special.gammainc(count / 2, total[r] / 2))
 
     def surest(self, what: str, r: int) -> float:
         """The chance that one of the groups has so small a one."""
@@ -187,7 +187,7 @@ def _weigh(
     x = left + np.where(left < 0, -rounding, rounding)
     x = x / np.where(on, strength * named.unit, 1.0)[:, None, None]
     if named.law == "laplace":
-        x = -np.sign(x) * special.ndtri(np.exp(-np.abs(x)) / 2)
+        x = -np.sign(x) * scipy.special.ndtri(np.exp(-np.abs(x)) / 2)
     told = np.isfinite(x)
     record.pair(key, np.where(told, x, np.nan))
     record.large = record.large + (told & (np.abs(x) > LARGE)).sum((1, 2))
@@ -232,8 +232,10 @@ def _count_sample(record: _Record, own: Own, sampling: Mapping[tuple[str, float]
 
 def _chance_of_few(large: int, told: int) -> float:
     """That so few of so many numbers are beyond :data:`LARGE`; binomial."""
-    beyond = 2 * special.ndtr(-LARGE)
-    return float(special.betainc(told - large, large + 1, 1 - beyond)) if large < told else 1.0
+    beyond = 2 * scipy.special.ndtr(-LARGE)
+    return (
+        float(scipy.special.betainc(told - large, large + 1, 1 - beyond)) if large < told else 1.0
+    )
 
 
 def _chance_of_sizes(record: _Record, r: int) -> float:
@@ -241,8 +243,8 @@ def _chance_of_sizes(record: _Record, r: int) -> float:
     if record.rate >= 1:
         return 1.0
     z = np.array([of[r] for of in record.sizes])
-    spread = float(special.gammainc(len(z) / 2, float(z @ z) / 2))
-    large = float(special.ndtr(-z.sum() / math.sqrt(len(z))))
+    spread = float(scipy.special.gammainc(len(z) / 2, float(z @ z) / 2))
+    large = float(scipy.special.ndtr(-z.sum() / math.sqrt(len(z))))
     return min(1.0, 2 * min(spread, large))
 
 

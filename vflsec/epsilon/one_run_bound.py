@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from vflsec.audit.intervals import binomial_tail, clopper_pearson
 from vflsec.core import check
@@ -128,7 +128,7 @@ def find_least(guesses: int, epsilon: float, delta: float, alpha: float) -> floa
         middle = (low + high) // 2
         refutes = compute_chance(guesses, middle, epsilon, delta, guesses) <= alpha
         low, high = (low, middle) if refutes else (middle, high)
-    chance = float(special.betaincinv(high, guesses - high + 1, 0.8))
+    chance = float(scipy.special.betaincinv(high, guesses - high + 1, 0.8))
     return epsilon / max(epsilon, math.log(chance / (1 - chance))) if chance > 0.5 else 1.0
 
 
@@ -182,7 +182,9 @@ def find_least_noise(numbers: int, alpha: float) -> float:
         numbers: that were noised.
         alpha: error of the test.
     """
-    least = special.gammaincinv(numbers / 2, alpha) / special.gammaincinv(numbers / 2, POWER)
+    least = scipy.special.gammaincinv(numbers / 2, alpha) / scipy.special.gammaincinv(
+        numbers / 2, POWER
+    )
     return math.sqrt(float(least))
 
 
@@ -191,5 +193,5 @@ def combine(heard: Sequence[Heard]) -> dict[Fault, float]:
     out = {}
     for fault in dict.fromkeys(f for h in heard for f in h.p):
         p = [max(h.p[fault], 1e-300) for h in heard if fault in h.p]
-        out[fault] = float(special.gammaincc(len(p), -sum(map(math.log, p))))
+        out[fault] = float(scipy.special.gammaincc(len(p), -sum(map(math.log, p))))
     return out

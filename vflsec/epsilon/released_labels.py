@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from vflsec.audit.intervals import binomial_tail
 from vflsec.epsilon.one_run_bound import compute_chance
@@ -110,7 +110,7 @@ def _chances(tally: Ints, epsilon: float) -> NDArray[np.float64]:
     n = tally[:, :, :2].sum((1, 2))
     right = tally[:, 0, 0] + tally[:, 1, 1]
     most = np.maximum(right, n - right)
-    tail = special.betainc(np.maximum(most, 1), n - most + 1, 1 / (1 + math.exp(-epsilon)))
+    tail = scipy.special.betainc(np.maximum(most, 1), n - most + 1, 1 / (1 + math.exp(-epsilon)))
     return np.minimum(1.0, np.where(n > 0, 2 * tail, 1.0))
 
 

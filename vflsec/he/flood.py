@@ -33,8 +33,8 @@ import math
 import os
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import special
 
 from vflsec.core import check
 from vflsec.core.rng import numpy_generator
@@ -105,7 +105,7 @@ def check_answers(parameters: Parameters, mask_bits: int, flood_bits: int) -> No
 def draw_normal(*shape: int) -> Array:
     """Normal numbers out of the operating system's randomness, by inversion of 53 bits each."""
     bits = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64) >> np.uint64(64 - EXACT - 1)
-    return np.asarray(special.ndtri((bits + 0.5) * 2.0 ** -(EXACT + 1))).reshape(shape)
+    return np.asarray(scipy.special.ndtri((bits + 0.5) * 2.0 ** -(EXACT + 1))).reshape(shape)
 
 
 class Flood:

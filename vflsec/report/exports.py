@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from pyarrow import BufferReader, parquet
 
 from vflsec.audit.evaluation import Evaluation, collect_costs, describe_datasets, describe_older
@@ -22,13 +21,18 @@ from vflsec.audit.image_samples import collect_pictures
 from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_strongest
 from vflsec.audit.point import build_frame, write_points
 from vflsec.audit.record import AuditRecord, Recorded
+from vflsec.audit.result_row import ResultRow, build_rows
 from vflsec.audit.validated import name_places
 from vflsec.errors import EDITED, ConfigError
 from vflsec.runtime.atomic_files import json_text, read_bytes, read_text, write_atomic
 from vflsec.runtime.typed_values import write_plain
 from vflsec.specs import CellResult, hash_value
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SUMMARY_VERSION = 2
+RESULTS = "results.parquet"
 POINTS = "points.parquet"
 """What a summary says of every point, one row each: beside ``summary.json``, not in it."""
 _ROWS = ("points", "over_time")
@@ -52,7 +56,7 @@ def write_exports(
     made = build_frame([row for key in _ROWS for row in summary[key]])
     made = made.assign(**{c: made[c].map(json.dumps) for c in _NESTED if c in made})
     rest = {key: value for key, value in summary.items() if key not in _ROWS}
-    write_atomic(folder / "results.parquet", lambda p: _parquet(frame, p))
+    write_atomic(folder / RESULTS, lambda p: _parquet(frame, p))
     write_atomic(folder / POINTS, lambda p: _parquet(made, p))
     text = json_text(rest | {"seal": _seal(rest, (folder / POINTS).read_bytes())})
     write_atomic(folder / "results.csv", lambda p: _harmless(frame).to_csv(p, index=False))
@@ -76,7 +80,9 @@ def _harmless(frame: pd.DataFrame) -> pd.DataFrame:
 
     ``results.parquet`` holds the texts as they are.
     """
-    texts = [c for c in frame.columns if not pd.api.types.is_numeric_dtype(frame[c])]
+    from pandas.api.types import is_numeric_dtype
+
+    texts = [c for c in frame.columns if not is_numeric_dtype(frame[c])]
     return frame.assign(**{c: frame[c].map(_quoted) for c in texts})
 
 
@@ -181,10 +187,16 @@ def load_summary(folder: Path) -> dict[str, Any]:
     if found.pop("seal", None) != _seal(found, table):
         raise ConfigError(f"{path}: is not what vflsec wrote: {EDITED}. Run `vflsec audit` again.")
     kept: dict[str, list[dict[str, Any]]] = {key: [] for key in _ROWS}
-    for row in parquet.read_table(BufferReader(table)).to_pylist():
+    for row in parquet.ParquetFile(BufferReader(table)).read().to_pylist():
         row |= {name: json.loads(row[name]) for name in _NESTED if name in row}
         kept["over_time" if "@" in row["phase"] else "points"].append(row)
     return found | kept | {"command": locate_results(found, folder)}
+
+
+def load_rows(folder: Path) -> Callable[[], Sequence[ResultRow]]:
+    """The measures in a results directory as it is now, read as rows when they are asked for."""
+    held = BufferReader(read_bytes(folder / RESULTS))
+    return lambda: build_rows(parquet.ParquetFile(held).read().to_pylist())
 
 
 def locate_results(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-import pandas as pd
-
 from vflsec.audit.findings import metric_name
 from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
@@ -41,6 +39,7 @@ from vflsec.report.summary import Summary, read_summary
 from vflsec.runtime.grouping import group_by
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 T = TypeVar("T")
@@ -53,7 +52,7 @@ MOST_COLUMNS = 40
 
 Whole: TypeAlias = Mapping[str, object] | Summary
 """A summary, as plain values or read."""
-Data: TypeAlias = pd.DataFrame | Whole | Sequence[Point]
+Data: TypeAlias = "pd.DataFrame | Whole | Sequence[Point]"
 
 
 def points(data: Data, dataset: str | None = None) -> list[Point]:
@@ -83,13 +82,13 @@ def _attacked(data: Data, dataset: str | None = None) -> list[Point]:
 
 
 def _points(data: Data) -> Sequence[Point]:
-    if isinstance(data, pd.DataFrame):
-        if "seed" not in data.columns:
-            return [Point.read(cast("Any", row)) for row in data.to_dict("records")]
-        return summarise([r for r in read_rows(data) if r.role != "control"])
     if isinstance(data, Mapping | Summary):
         return _summary(data).points
-    return data
+    if isinstance(data, Sequence):
+        return data
+    if "seed" not in data.columns:
+        return [Point.read(cast("Any", row)) for row in data.to_dict("records")]
+    return summarise([r for r in read_rows(data) if r.role != "control"])
 
 
 def _summary(data: Whole) -> Summary:

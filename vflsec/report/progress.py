@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,11 +16,11 @@ from rich.table import Table
 from vflsec.errors import format_count
 from vflsec.report.numbers import format_duration
 from vflsec.report.sanitize import clean
+from vflsec.runtime.grouping import group_by
 from vflsec.runtime.progress_protocol import Reporter
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from vflsec.audit.result_row import ResultRow
     from vflsec.plan.values import Plan, Work
 
 
@@ -152,8 +152,8 @@ class Terminal(Reporter):
     def note(self, text: str) -> None:
         self.console.print(clean(text), highlight=False, markup=False)
 
-    def results(self, frame: pd.DataFrame) -> None:
-        self.table = _latest(frame)
+    def results(self, rows: Sequence[ResultRow]) -> None:
+        self.table = _latest(rows)
         self._show()
 
     def close(self) -> None:
@@ -163,20 +163,19 @@ class Terminal(Reporter):
         self.live.update(Group(*[x for x in (self.table, self.bars) if x is not None]))
 
 
-def _latest(frame: pd.DataFrame) -> Table | None:
+def _latest(rows: Sequence[ResultRow]) -> Table | None:
     """Mean advantage so far of every attack in its primary metric."""
-    ok = frame[(frame["attack"] != "") & (frame["status"] == "ok")]
-    ok = ok[ok["metric"] == ok["primary"]]
-    if not len(ok):
+    ok = [r for r in rows if r.attack and r.status == "ok" and r.metric == r.primary]
+    if not ok:
         return None
     table = Table(title="so far", box=None, header_style="dim", pad_edge=False)
     for name in ("data", "defense", "attack", "rows", "advantage", "seeds"):
         table.add_column(name)
-    keys = ["dataset", "defense", "strength", "attack", "split"]
-    for key, of in list(ok.groupby(keys, sort=False, dropna=False))[-12:]:
-        strength: Any = key[2]
-        dataset, defense, attack, split = (clean(key[i]) for i in (0, 1, 3, 4))
-        point = defense if strength != strength else f"{defense} {strength:g}"
-        mean = of["advantage"].mean()
-        table.add_row(dataset, point, attack, split, f"{mean:+.3f}", str(of["seed"].nunique()))
+    groups = group_by(ok, lambda r: (r.dataset, r.defense, r.strength, r.attack, r.split))
+    for (dataset, defense, strength, attack, split), of in list(groups.items())[-12:]:
+        point = defense if strength is None else f"{defense} {strength:g}"
+        gains = [r.advantage for r in of if r.advantage is not None]
+        mean = f"{sum(gains) / len(gains):+.3f}" if gains else "-"
+        seeds = str(len({r.seed for r in of}))
+        table.add_row(*map(clean, (dataset, point, attack, split)), mean, seeds)
     return table

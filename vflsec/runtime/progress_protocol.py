@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from vflsec.audit.result_row import ResultRow
     from vflsec.plan.values import Plan, Work
 
 NOTE = -1.0
@@ -33,8 +32,8 @@ class Reporter:
     def note(self, text: str) -> None:
         """Something that the user should know, one sentence."""
 
-    def results(self, frame: pd.DataFrame) -> None:
-        """The exports were rewritten with this summary."""
+    def results(self, rows: Sequence[ResultRow]) -> None:
+        """The exports were rewritten with these rows."""
 
     def close(self) -> None:
         """Nothing more will come."""
