@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from vflsec.audit.leakage_claims import format_secret
+from vflsec.audit.summary import read_summary
 from vflsec.report import (
     advice as _advice,
 )
@@ -40,7 +41,6 @@ from vflsec.report import (
 from vflsec.report.build import build_printed, build_report
 from vflsec.report.html import render_fragment, render_page, render_statement
 from vflsec.report.markdown import render_markdown
-from vflsec.report.summary import read_summary
 from vflsec.report.tree import Report, View
 
 

@@ -113,8 +113,7 @@ def audit(
             scenario["attack"] = _list_sections("attacks", attacks)
         _set_gates(scenario, defenses, max)
         audited = run_audit(load_scenario(scenario, base=base), out, **how)
-    audited.summary["notes"] = [*notes, *audited.summary["notes"]]
-    return audited
+    return replace(audited, summary={**audited.summary, "notes": [*notes, *audited.found.notes]})
 
 
 @contextmanager

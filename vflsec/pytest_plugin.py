@@ -116,7 +116,7 @@ class _Scenario(pytest.Collector):
         audit = _run(self.config, self.scenario, {})
         from vflsec.report.verdicts import format_titles
 
-        verdicts = _judged(audit)
+        verdicts = audit.verdicts
         for verdict, name in zip(verdicts, format_titles(verdicts), strict=True):
             yield _Gate.from_parent(self, name=name, verdict=verdict, audit=audit)
         for verdict in _unjudged(audit):
@@ -124,24 +124,17 @@ class _Scenario(pytest.Collector):
             yield _Gate.from_parent(self, name=name, verdict=verdict, audit=audit)
 
 
-def _judged(audit: Audit) -> Sequence[Verdict]:
-    from vflsec.report.summary import read_summary
-
-    return read_summary(audit.summary).gates
-
-
 def _unjudged(audit: Audit) -> list[Verdict]:
     """A verdict where no gate, or not all, was asked; none at all is a fault that no skip hides."""
     from vflsec.audit.gate import Gate, Rule, Ruling, Verdict
     from vflsec.audit.point import Training
-    from vflsec.report.summary import read_summary
     from vflsec.report.verdicts import format_headline
 
-    asked, complete = bool(audit.summary["gates"]), audit.summary["complete"]
+    asked, complete = bool(audit.verdicts), audit.found.complete
     if asked and complete:
         return []
     found = "FAIL" if complete else "INCONCLUSIVE"
-    reason = format_headline(read_summary(audit.summary))[1]
+    reason = format_headline(audit.found)[1]
     ruling = Ruling(Rule.NOTHING_SELECTED, reason)
     return [Verdict.about(Training(), Gate(max=0.0), ruling, verdict=found)]
 
@@ -228,7 +221,7 @@ def _audit(
         return audit
     audit = read_audit(out, before=before)
     for_reports(out, out)
-    write_reports(out, audit.summary)
+    write_reports(out, audit.found)
     return audit
 
 
@@ -284,5 +277,5 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     result = yield
     audits = [_of_mark(item.config, mark) for mark in item.iter_markers("vflsec")]
     if audits:
-        _settle(item.config, [(v, a) for a in audits for v in [*_judged(a), *_unjudged(a)]])
+        _settle(item.config, [(v, a) for a in audits for v in [*a.verdicts, *_unjudged(a)]])
     return result

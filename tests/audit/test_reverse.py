@@ -231,7 +231,7 @@ def test_the_points_of_an_audit_are_those_of_what_is_audited() -> None:
     own, both = (summarise(read_records(r)) for r in (records, [*records, *other]))
     rows = [replace(r, role="reference" if r.algorithm == "local" else "audit")
             for r in read_records([*records, *other])]  # fmt: skip
-    audit = Audit(Path(), lambda: rows, {"points": write_points(both)}, (), 0)
+    audit = Audit(Path(), lambda: rows, {"points": write_points(both)})
     limit = Gate(max=0.05)
     assert len(trials(audit.points, limit)) == 2
     assert trials(audit.points, limit) == trials(own, limit)

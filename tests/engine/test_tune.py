@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import Trial, pareto, trials
 from vflsec.audit.point import Place
+from vflsec.audit.summary import Summary, read_summary
 from vflsec.audit.validated import Validation
 from vflsec.cli.main import main
 from vflsec.cli.tune import _format_command, _print_deployment
@@ -51,8 +53,8 @@ def faked(
     def audit(scenario: Any, folder: Path, seeds: Any = None, **_: Any) -> Any:
         grid = scenario.resolved()["defense"][0]["strength"]
         asked.append((folder, seeds, grid))
-        about = {"summary": {}, "verdicts": (), **more}
-        return type("A", (), {"points": [made(s, folder) for s in grid], **about})
+        about = {"found": Summary(), "verdicts": (), **more}
+        return SimpleNamespace(points=[made(s, folder) for s in grid], **about)
 
     patch.setattr(module, "run_audit", audit)
     patch.setattr(module, "trials", lambda points, _: points)
@@ -720,9 +722,9 @@ def test_beside_an_attack_that_is_not_shown_to_work_nothing_is_confirmed(
 ) -> None:
     """Where every attack was broken, strength 0 was advised, confirmed, and the exit code 0."""
     about = {"alive": alive, "evidence": "advantage +0.001", "place": {"attack": "norm"}}
-    summary = {"alive": {"norm": about}}
+    found = read_summary({"alive": {"norm": about}})
 
-    faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0), summary=summary)
+    faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0), found=found)
     words = ["tune", "quickstart", "--defense", "iso", "--rounds", "0", "--out", str(tmp_path)]
     assert main(words) == (0 if alive else 3)
     shown = capsys.readouterr().out
@@ -742,7 +744,7 @@ def test_a_leak_is_planted_where_every_gate_is_at_a_strength(
         roles = {g.role for g in make_plan(scenario, load=source).groups}
         seen.append((folder, len(scenario.root.gate), "control" in roles))
         found = [trial(s, 0.0, 0.0) for s in (0, 1, 8)]
-        return type("A", (), {"points": found, "summary": {}, "verdicts": ()})
+        return SimpleNamespace(points=found, found=Summary(), verdicts=())
 
     faked(monkeypatch, lambda s, _: trial(s, 0.0, 0.0))
     monkeypatch.setattr(module, "run_audit", audit)

@@ -18,13 +18,13 @@ import pytest
 from audited import LEAKY, SEALED, Killed, Planted, gate, go, scenario
 from sampled import sampled
 
+from vflsec.audit.summary import read_summary
 from vflsec.engine import run as engine
 from vflsec.engine.evaluate_store import judge
 from vflsec.engine.read_results import read_any, read_audit
 from vflsec.engine.run import run_audit
 from vflsec.errors import ConfigError
 from vflsec.report import exports
-from vflsec.report.summary import read_summary
 from vflsec.storage import results_folder
 from vflsec.storage.results_folder import LOCK_NAME, WRITTEN, claim
 from vflsec.storage.store import Store

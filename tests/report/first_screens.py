@@ -13,7 +13,7 @@ from generated import expose, make_point, make_summary
 from vflsec.audit.evaluation import DatasetFacts, PointCost
 from vflsec.audit.gate import Gate, Origin, Reason, Rule, Verdict, Warn
 from vflsec.audit.point import Training
-from vflsec.report.summary import Cost, Summary
+from vflsec.audit.summary import Cost, Summary
 from vflsec.specs import LedgerRow
 
 NONE, ISO = Training("loans", "splitnn", "none"), Training("loans", "splitnn", "iso", 5.0)

@@ -15,9 +15,9 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.point import Estimate, Point, Training
 from vflsec.audit.record import AttackFacts, Command
+from vflsec.audit.summary import Cells, Summary
 from vflsec.audit.validated import Validation
 from vflsec.engine.audit_record import list_families
-from vflsec.report.summary import Cells, Summary
 
 SEEDS = 5
 _GAINS = (-0.2, 0.0, 0.01, 0.04, 0.12, 0.3)

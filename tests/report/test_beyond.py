@@ -30,9 +30,9 @@ from printed import (
 from vflsec.audit.gate import Gate, Origin, Rule, exit_code
 from vflsec.audit.point import Training
 from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.summary import Summary, read_summary
 from vflsec.report.advice import next_steps
 from vflsec.report.first_screen import describe_scope
-from vflsec.report.summary import Summary, read_summary
 from vflsec.report.tree import StepKind, Tone
 from vflsec.report.ungated_leaks import find_deployed, find_tone, find_ungated
 from vflsec.report.verdicts import format_headline

@@ -15,6 +15,7 @@ from vflsec.audit.findings import FindingKind, format_gain
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Training
+from vflsec.audit.summary import Summary
 from vflsec.report.build import build_report
 from vflsec.report.console import print_report
 from vflsec.report.first_screen import LEAKS, build_answer, describe_scope, list_codes
@@ -23,7 +24,6 @@ from vflsec.report.junit import junit_xml
 from vflsec.report.markdown import render_markdown
 from vflsec.report.sarif import build_sarif
 from vflsec.report.statement import build_receivers
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Figures, Report, Section, Table, View
 from vflsec.report.ungated_leaks import find_ungated
 

@@ -17,12 +17,12 @@ from vflsec.audit.intervals import clip_bound
 from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Point, Training
+from vflsec.audit.summary import Summary, read_summary
 from vflsec.report.build import build_report
 from vflsec.report.first_screen import LEAKS, build_answer
 from vflsec.report.html import render_page
 from vflsec.report.junit import junit_xml
 from vflsec.report.sarif import build_sarif
-from vflsec.report.summary import Summary, read_summary
 from vflsec.runtime.typed_values import write_plain
 
 COUNT = 60

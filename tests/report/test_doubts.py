@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from vflsec.audit.point import Estimate, Point
+from vflsec.audit.summary import Summary
 from vflsec.data.table_facts import ColumnFacts, UserTable, UserTables
 from vflsec.report.first_screen import DOUBT, LEAKS, build_answer, find_doubts
-from vflsec.report.summary import Summary
 
 NUMBER = ColumnFacts("age", "shop", "feature", "number", 40)
 NOTE = ColumnFacts("note", "shop", "feature", "category", 95, warning="95 different texts")

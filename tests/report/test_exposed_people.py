@@ -11,9 +11,9 @@ from vflsec.audit.exposed import ClassCount, Counts, Exposed
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.point import Estimate, Point
+from vflsec.audit.summary import Summary
 from vflsec.report.first_screen import LEAKS, MUCH, WHO, build_answer
 from vflsec.report.statement import _INFERS, _SINGLE, build_receivers
-from vflsec.report.summary import Summary
 
 
 def point(named: float, **keys: str | float) -> Point:

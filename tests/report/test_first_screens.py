@@ -23,6 +23,7 @@ from rich.console import Console
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage_claims import format_secret
 from vflsec.audit.record import Command
+from vflsec.audit.summary import Summary
 from vflsec.cli import main
 from vflsec.report import first_screen
 from vflsec.report.advice import next_steps
@@ -31,7 +32,6 @@ from vflsec.report.console import WIDTH, print_blocks, print_last
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import render_page, render_statement
 from vflsec.report.markdown import render_markdown
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Report, View
 
 SCREENS = Path(__file__).parent / "screens"

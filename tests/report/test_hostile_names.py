@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from printed import advice, html, metrics, print_summary, tags
 from rich.console import Console
 
 import vflsec
+from vflsec.audit.summary import Summary
 from vflsec.cli import main
 from vflsec.data.names import find_unshowable
 from vflsec.errors import ConfigError
-from vflsec.report.console import WIDTH, judged_line
+from vflsec.report.console import WIDTH
 from vflsec.report.exports import load_summary
 from vflsec.report.progress import Lines
 from vflsec.report.sanitize import clean, clean_tree, disarm
 from vflsec.report.tree import Cell, StepKind
+from vflsec.report.verdicts import judged_line
 from vflsec.runtime.atomic_files import json_text
 from vflsec.train.export import check_writable
 
@@ -168,11 +171,11 @@ def test_a_verdict_names_the_places_that_keep_it_open(tmp_path: Path) -> None:
 
 def test_commands_name_a_folder_with_blanks_as_one_word(tmp_path: Path) -> None:
     folder, edited = tmp_path / "out; rm -rf x", tmp_path / "my case.toml"
-    record = {"name": "n", "scenario_hash": "0" * 8}
+    record = Summary(name="n", scenario_hash="0" * 8)
     line = judged_line(record, edited, folder)
     words = shlex.split(line.partition("To judge it: ")[2])
     assert words == ["vflsec", "gate", str(folder), "--scenario", str(edited)]
-    bare = judged_line(record | {"scenario_hash": ""}, None, folder)  # of a trace
+    bare = judged_line(replace(record, scenario_hash=""), None, folder)  # of a trace
     assert judged_line(record, None, folder).count("(") - bare.count("(") == 1
 
 

@@ -20,6 +20,7 @@ from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.record import Acting, Command
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.summary import Cells, read_summary
 from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import find_runnable
@@ -28,7 +29,6 @@ from vflsec.plan.planner import make_plan
 from vflsec.report import advice, coverage
 from vflsec.report.first_screen import describe_scope
 from vflsec.report.steps import find_step
-from vflsec.report.summary import Cells, read_summary
 from vflsec.report.tree import StepKind
 
 THIRD = 1 / 3  # what `epsilon = [3]` is as a strength

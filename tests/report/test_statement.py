@@ -15,10 +15,10 @@ from vflsec.audit.gate import Gate
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.summary import Summary
 from vflsec.report import statement
 from vflsec.report.build import OUTLINES, build_report
 from vflsec.report.statement import build_price, build_receivers
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Bullets, Cell, Table, View
 
 STATISTICS = re.compile(

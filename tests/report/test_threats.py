@@ -9,7 +9,7 @@ from generated import make_point, make_summary
 from vflsec.audit.evaluation import PointCost
 from vflsec.audit.point import Training
 from vflsec.audit.record import AttackFacts
-from vflsec.report.summary import Cost, Summary
+from vflsec.audit.summary import Cost, Summary
 from vflsec.report.threat_model import build_threats, describe_assumed, describe_threats
 from vflsec.specs import LedgerRow
 

@@ -51,7 +51,6 @@ from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
 from vflsec.errors import ConfigError
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.grouping import group_by
-from vflsec.runtime.typed_values import read_as
 from vflsec.specs import OF_THE_LABELS
 
 if TYPE_CHECKING:
@@ -281,15 +280,9 @@ def refuse_failed(where: Path | None, rows: Iterable[ResultRow]) -> None:
             raise _refuse(where, why, "Mend it or leave it out, and audit again.")
 
 
-def read_attacks(audit: Audit) -> dict[str, AttackFacts]:
-    """What the attacks of an audit are, by key."""
-    return read_as(dict[str, AttackFacts], audit.summary.get("attacks", {}))
-
-
 def read_silent(audit: Audit) -> set[Place]:
     """Where nothing shows that an attack of the audit works."""
-    found = read_as(dict[str, Validation], audit.summary.get("alive", {}))
-    return {of.place for of in found.values() if not of.validated}
+    return {of.place for of in audit.found.alive.values() if not of.validated}
 
 
 def write_baseline(path: Path, audit: Audit) -> int:
@@ -302,14 +295,14 @@ def write_baseline(path: Path, audit: Audit) -> int:
         ConfigError: the audit is unfinished or has no advantage, an attack failed on every seed, or
             the file cannot be written.
     """
-    if not audit.summary["complete"]:
+    if not audit.found.complete:
         raise _refuse(audit.folder, "it is not complete", "Run the audit again.")
     if path.exists():
         read_baseline(path)  # nothing else is overwritten
-    version = audit.summary["versions"]["vflsec"]
-    rows = add_grants(audit.rows, read_attacks(audit))
+    about = audit.found
+    rows = add_grants(audit.rows, about.attacks)
     refuse_failed(audit.folder, rows)
-    made_of = audit.summary["scenario_hash"], version, audit.summary["data"]
+    made_of = about.scenario_hash, about.versions["vflsec"], about.data
     found = make_baseline(rows, *made_of, read_silent(audit))
     text = json_text(found)
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))

@@ -206,7 +206,7 @@ def compare(old: Audit, new: Audit) -> Comparison:
 
     Two-sided t intervals have the confidence of `new`.
     """
-    level = float(new.summary["confidence"])
+    level = new.found.confidence
     a, b = (_values(x.rows) for x in (old, new))
     same = _same(a, b)
     return Comparison(
@@ -276,10 +276,10 @@ def _change(
 
 
 def _facts(old: Audit, new: Audit) -> Iterator[tuple[str, str, str]]:
-    for key in ("scenario_hash", "device"):
-        yield from _differ(key.replace("_", " "), old.summary[key], new.summary[key])
-    for name in ("data", "versions"):
-        a, b = old.summary[name], new.summary[name]
+    was, now = old.found, new.found
+    yield from _differ("scenario hash", was.scenario_hash, now.scenario_hash)
+    yield from _differ("device", was.device, now.device)
+    for name, a, b in ("data", was.data, now.data), ("versions", was.versions, now.versions):
         for key in dict.fromkeys(chain(a, b)):
             yield from _differ(f"{name} {key}", a.get(key, "-"), b.get(key, "-"))
 

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vflsec.audit.gate import Verdict
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow, results_table
+from vflsec.audit.summary import Summary, read_summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,15 +25,26 @@ class Audit:
         folder: the results directory.
         read: gives :attr:`rows`; asked once, by whoever wants them first.
         summary: what ``summary.json`` and ``points.parquet`` hold.
-        verdicts: one for each gate.
-        exit_code: 0 passed, 1 a gate failed, 3 inconclusive (or not all was measured).
     """
 
     folder: Path
     read: Callable[[], Sequence[ResultRow]]
     summary: dict[str, Any]
-    verdicts: Sequence[Any]
-    exit_code: int
+
+    @cached_property
+    def found(self) -> Summary:
+        """The summary as typed values."""
+        return read_summary(self.summary)
+
+    @property
+    def verdicts(self) -> Sequence[Verdict]:
+        """One for each gate."""
+        return self.found.gates
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 a gate failed, 3 inconclusive (or not all was measured)."""
+        return self.found.exit_code
 
     @cached_property
     def rows(self) -> Sequence[ResultRow]:
@@ -53,4 +66,4 @@ class Audit:
     @property
     def findings(self) -> list[str]:
         """What was found, one sentence each, the largest leaks first."""
-        return [found["text"] for found in self.summary.get("findings", ())]
+        return [finding.text for finding in self.found.findings]

@@ -24,10 +24,10 @@ def attack(
 
     Example: vflsec attack out/quickstart norm --set accumulate=false
     """
+    from vflsec.audit.summary import read_summary
     from vflsec.engine.attack_kept_views import attempt
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_section
-    from vflsec.report.summary import read_summary
     from vflsec.runtime.typed_values import write_plain
 
     summary = attempt(folder, name, set_ or (), device=device, progress=ProgressLines())

@@ -89,7 +89,7 @@ def gate(
     with Store(folder, readonly=True) as store:
         record = _asked(store, scenario, None if also else detect)
         result = _judged(store, record, also, before, scenario, console)
-        if not result.verdicts and baseline is None and result.summary["complete"]:
+        if not result.verdicts and baseline is None and result.found.complete:
             raise VflsecError(
                 f"{folder}: has no gate. Give one: "
                 + shlex.join(["vflsec", "gate", str(folder), "--max", "0.1"])
@@ -106,10 +106,10 @@ def gate(
                 say(f"{still} vflsec gate {folder} --baseline {baseline} says why.")
         if report_to is not None:
             for_reports(report_to, folder)
-            if result.summary["complete"]:
-                write_reports(report_to, result.summary)
+            if result.found.complete:
+                write_reports(report_to, result.found)
                 print_results(report_to, console)
-        notify_github(result.summary)
+        notify_github(result.found)
         print_last(shown, console)
     raise typer.Exit(result.exit_code)
 
@@ -155,18 +155,18 @@ def _judged(
     from vflsec.audit.gate_selection import list_measured, list_unanswerable
     from vflsec.engine.audit_record import edited_tables, find_edited
     from vflsec.engine.evaluate_store import judge
-    from vflsec.report.console import judged_line
+    from vflsec.report.verdicts import judged_line
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = list_measured(result.rows)
     asked = also or (record.gates if scenario is not None else [])
-    for given in asked if result.summary["complete"] else ():
+    for given in asked if result.found.complete else ():
         for wrong in list_unanswerable(Gate(**given), rows):
             option = f"--{wrong.key} " if wrong.key else ""
             raise VflsecError(f"gate: {option}{wrong.rule}")
     if not also:
         newer = None if scenario is not None else find_edited(record, store.folder)
-        console.print(judged_line(result.summary, newer, store.folder), soft_wrap=True)
+        console.print(judged_line(result.found, newer, store.folder), soft_wrap=True)
     for table in edited_tables(record, store.folder):
         say(
             f"warning: {table} was changed since this audit. Run the audit again.", err=True,
@@ -178,8 +178,7 @@ def _print(result: Audit, console: Console) -> Report:
     """Print every gate; gives the report that they stand in."""
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_section
-    from vflsec.report.summary import read_summary
 
-    shown = build_printed(read_summary(result.summary))
+    shown = build_printed(result.found)
     print_section(shown, "gates", console)
     return shown

@@ -262,18 +262,18 @@ def report(
         raise VflsecError(
             f"report: takes one folder, got {len(folders)}. One page over all: --index."
         )
+    from vflsec.audit.summary import read_summary
     from vflsec.engine.read_results import refuse_damaged
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_last, print_report, print_results
     from vflsec.report.exports import load_summary
-    from vflsec.report.summary import read_summary
     from vflsec.storage.store import STORE_NAME
 
     if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
         raise VflsecError(
             f"{folder}: its audit has not ended, or is a shard. Run `vflsec audit` again, or merge."
         )
-    summary = load_summary(folder)
+    summary = read_summary(load_summary(folder))
     refuse_damaged(folder, summary)
     if to is not None:
         from vflsec.report.exports import write_reports
@@ -281,12 +281,12 @@ def report(
 
         for_reports(to, folder)
         write_reports(to, summary)
-    shown = build_printed(read_summary(summary), whole=True)
+    shown = build_printed(summary, whole=True)
     print_report(shown, console_for())
     if mlflow:
         from vflsec.report.tracking import log_audit
 
-        typer.echo(f"MLflow run: {log_audit(folder, read_summary(summary), mlflow)}")
+        typer.echo(f"MLflow run: {log_audit(folder, summary, mlflow)}")
     if pdf:
         from vflsec.report.pdf import print_pages
 

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from vflsec.runtime.progress_protocol import NOTE
 
 if TYPE_CHECKING:
     from vflsec.audit.result import Audit
+    from vflsec.audit.summary import Summary
 
 _CLOSED = (ValueError, AttributeError)  # of a stream that somebody closed or took away
 
@@ -141,31 +142,28 @@ def print_audit(result: Audit, *, notes: Sequence[str] = ()) -> typer.Exit:
     """Print the report of an audit that ended, and where it is; gives the exit to raise."""
     from vflsec.report.build import build_printed
     from vflsec.report.console import print_last, print_report, print_results
-    from vflsec.report.summary import read_summary
 
-    console, shown = console_for(), build_printed(read_summary(result.summary))
+    console, shown = console_for(), build_printed(result.found)
     print_report(shown, console)
     for note in notes:
         say(f"note: {note}")
     print_results(result.folder, console)
-    notify_github(result.summary)
+    notify_github(result.found)
     print_last(shown, console)
     return typer.Exit(result.exit_code)
 
 
-def notify_github(summary: Mapping[str, Any]) -> None:
+def notify_github(summary: Summary) -> None:
     """Annotations and the step summary, where the environment asks for them.
 
     A summary that cannot be written is told; it changes no verdict.
     """
     from vflsec.report.github import workflow_commands, write_step_summary
-    from vflsec.report.summary import read_summary
 
-    found = read_summary(summary)
-    for line in workflow_commands(found):
+    for line in workflow_commands(summary):
         send_to_server(line)
     try:
-        write_step_summary(found)
+        write_step_summary(summary)
     except VflsecError as error:
         say(f"warning: {error}", err=True)
 

@@ -363,8 +363,8 @@ def _score(
         guesses, truths, out, attacks=attacks, gates=gates, confidence=confidence, claimed=claim,
         tau=tau,
     )  # fmt: skip
-    end = print_audit(result, notes=result.summary["notes"])
-    if not any(p["attack"] and p["status"] == "ok" for p in result.summary["points"]):
+    end = print_audit(result, notes=result.found.notes)
+    if not any(p.attack and p.status == "ok" for p in result.found.points):
         say(f"{_NO_GUESS}: nothing was audited.", err=True)
         raise typer.Exit(end.exit_code or _UNDECIDED)
     raise end

@@ -49,14 +49,14 @@ def judge(
     code = evaluation.exit_code
     summary |= {"complete": not partial, "exit_code": code, "shard": record.shard}
     summary["command"] = locate_results(summary, store.folder)
-    rows, verdicts = evaluation.rows, evaluation.verdicts
+    rows = evaluation.rows
     del results, evaluation  # most of the memory, and no report asks for it
-    audit = Audit(store.folder, lambda: rows, summary, verdicts, code)
+    audit = Audit(store.folder, lambda: rows, summary)
     if export:
         withdraw(store.folder)  # killed in between, no file stands beside one of another judgement
         write_exports(store.folder, record.scenario_toml, audit.results, summary)
         if not partial:
-            write_reports(store.folder, summary)
+            write_reports(store.folder, audit.found)
     return audit
 
 
@@ -97,10 +97,8 @@ def read_standing(lock: Lock, folder: Path, record: AuditRecord) -> Audit | None
     if not lock.stands(mark_standing(folder, record)):
         return None
     from vflsec.report.exports import load_rows, load_summary
-    from vflsec.report.summary import read_summary
 
-    summary, read = load_summary(folder), load_rows(folder)
-    return Audit(folder, read, summary, read_summary(summary).gates, summary["exit_code"])
+    return Audit(folder, load_rows(folder), load_summary(folder))
 
 
 def mark_standing(folder: Path, record: AuditRecord) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ from vflsec.audit.baseline import (
     Baseline,
     add_grants,
     group_advantages,
-    read_attacks,
     read_baseline,
     read_silent,
     refuse_failed,
 )
 from vflsec.audit.compare import Comparison, compare
 from vflsec.audit.looks import Looks
+from vflsec.audit.summary import Summary
 from vflsec.engine.evaluate_store import judge
 from vflsec.errors import AUDIT_AGAIN, ConfigError
 from vflsec.report.notebook import Audit
@@ -49,7 +48,7 @@ def read_looks(folder: Path) -> Looks:
         return Looks() if store.meta("audit") is None else store.record().looks
 
 
-def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
+def refuse_damaged(folder: Path, summary: Summary) -> None:
     """Refuse a summary beside results that are damaged, or not those that it speaks of.
 
     One without results beside it, as a build publishes it, stands for itself.
@@ -62,8 +61,8 @@ def refuse_damaged(folder: Path, summary: Mapping[str, Any]) -> None:
     with Store(folder, readonly=True) as store:
         record = store.record()
         store.results(record.wanted)
-        gone = summary["complete"] and store.unfinished(record.wanted)
-        if record.scenario_hash != summary["scenario_hash"] or gone:
+        gone = summary.complete and store.unfinished(record.wanted)
+        if record.scenario_hash != summary.scenario_hash or gone:
             why = "was made from other results than those beside it"
             raise ConfigError(f"{folder / 'summary.json'}: {why}. {AUDIT_AGAIN}")
 
@@ -78,15 +77,15 @@ def read_any(path: Path) -> Baseline:
     if not path.is_dir():
         return read_baseline(path)
     audit = read_audit(path, only=True)
-    if not audit.summary["complete"]:
-        shard = audit.summary["shard"]
+    if not audit.found.complete:
+        shard = audit.found.shard
         cure = "Run vflsec merge first." if shard else AUDIT_AGAIN
         got = f"shard {shard}" if shard else "a part"
         raise ConfigError.must(f"{path}: a baseline", "be a whole audit", got, cure)
     refuse_failed(path, audit.rows)
-    points = group_advantages(add_grants(audit.rows, read_attacks(audit)))
+    points = group_advantages(add_grants(audit.rows, audit.found.attacks))
     silent = read_silent(audit)
-    return Baseline(points, audit.summary["data"], [k for k in points if k.place in silent])
+    return Baseline(points, audit.found.data, [k for k in points if k.place in silent])
 
 
 def compare_folders(before: Path, after: Path) -> Comparison:

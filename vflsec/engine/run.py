@@ -156,7 +156,7 @@ def _run(
         record = make_record(loaded, plan, where, looks, folder)
         if whole and not how.fresh and (found := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
-            _warn_of_age(reporter, folder, found.summary["made_before"])
+            _warn_of_age(reporter, folder, found.found.made_before)
             reporter.close()
             return found
         lock.forget()

@@ -29,6 +29,7 @@ from vflsec.audit.metrics import find_reach
 from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.rounding import show, show_exact
+from vflsec.audit.summary import Summary
 from vflsec.audit.validated import Validation
 from vflsec.config.components import flat_params
 from vflsec.config.scenario import Scenario, load_scenario
@@ -43,7 +44,6 @@ from vflsec.plan.observe import System
 from vflsec.plan.values import Plan
 from vflsec.plugins import registry
 from vflsec.report.steps import advise_defenses
-from vflsec.report.summary import Summary, read_summary
 from vflsec.report.taxonomies import list_read
 from vflsec.report.tree import Step
 from vflsec.runtime.progress_protocol import Reporter
@@ -299,7 +299,7 @@ class _Search:
         scenario = load_scenario(self.loaded, overrides, components=False)
         how = {**self.how, **how}
         audit = run_audit(scenario, where, progress=self.progress(), **how)
-        summary, verdicts = read_summary(audit.summary), audit.verdicts
+        summary, verdicts = audit.found, audit.verdicts
         self.reads |= {a.label: list_read(a.needs) for a in summary.attacks.values()}
         self.silent = {k: a for k, a in summary.alive.items() if not a.validated}
         both = _claims(summary)

@@ -20,7 +20,6 @@ from vflsec.engine.run import run_audit
 from vflsec.report.advice import next_steps
 from vflsec.report.notebook import Audit
 from vflsec.report.steps import find_step
-from vflsec.report.summary import read_summary
 from vflsec.report.tree import StepKind
 from vflsec.runtime.progress_protocol import Reporter
 
@@ -73,6 +72,6 @@ def run_until_decided(
 
 def _asks_for_seeds(audit: Audit) -> bool:
     """Whether a step is to add seeds; none is where a gate failed."""
-    steps = {s.kind for s in next_steps(read_summary(audit.summary))}
+    steps = {s.kind for s in next_steps(audit.found)}
     asked = {*map(find_step, audit.verdicts), *steps}
     return audit.exit_code != 1 and not asked.isdisjoint(BY_SEEDS)

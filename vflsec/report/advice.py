@@ -14,6 +14,7 @@ from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Origin, Verdi
 from vflsec.audit.leakage_claims import Quantity, format_secret, rank
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.summary import Summary
 from vflsec.audit.validated import Evidence, Validation
 from vflsec.errors import join_some, repeat_set
 from vflsec.report.coverage import find_uncovered
@@ -31,7 +32,6 @@ from vflsec.report.steps import (
     name_gates,
     show_attack,
 )
-from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import list_read
 from vflsec.report.tree import Step, StepKind
 from vflsec.report.ungated_leaks import find_deployed, format_parts

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from vflsec.audit.summary import Summary
 from vflsec.report import advice, first_screen, statement, tree
 from vflsec.report.cost_tables import build_claims, build_cost
 from vflsec.report.coverage import build_coverage, list_gaps
@@ -17,7 +18,6 @@ from vflsec.report.figure_blocks import build_first_figures
 from vflsec.report.leakage_tables import build_leakage, build_unmeasured, find_unmeasured
 from vflsec.report.provenance import build_ending, build_record, build_visibility
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import Summary
 from vflsec.report.tables import build_tables
 from vflsec.report.threat_model import build_placing, build_threats
 from vflsec.report.tree import Block, Paragraph, Report, Section, Tone, View
@@ -71,7 +71,7 @@ def build_report(summary: Summary, *views: View) -> Report:
     """The report of an audit, see :mod:`vflsec.report.tree`.
 
     Args:
-        summary: of :func:`vflsec.report.summary.read_summary`.
+        summary: of :func:`vflsec.audit.summary.read_summary`.
         views: who is to see it; everybody if none is named.
     """
     outlines = {view: OUTLINES[view] for view in views or View}

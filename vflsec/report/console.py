@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from vflsec.report import tree
-from vflsec.report.sanitize import clean, scenario_name
+from vflsec.report.sanitize import clean
 from vflsec.report.tree import TONES, Kind, Report, Tone, View
 
 WIDTH = 100
@@ -211,15 +210,3 @@ def print_last(report: Report, console: Console) -> None:
     line = Text(report.scope)
     line.stylize(f"bold {_TONES.get(report.tone, '')}".strip(), 0, len(report.verdict))
     console.print(line, soft_wrap=True, highlight=False)
-
-
-def judged_line(record: Mapping[str, object], edited: Path | None, folder: Path) -> str:
-    """Whose gates are judged, and how to judge those of a file that was edited since."""
-    file = scenario_name(record.get("scenario_file") or record["name"])
-    when = f", audited {record['when']} UTC" if record.get("when") else ""
-    digest = str(record["scenario_hash"])[:8]  # of a trace there is none
-    text = f"Gates of {file}{when}{f' (scenario {digest})' if digest else ''}."
-    if edited is None:
-        return text
-    again = shlex.join(["vflsec", "gate", str(folder), "--scenario", str(edited)])
-    return clean(f"{text} {edited} was edited since. To judge it: {again}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vflsec.audit.evaluation import PointCost
+from vflsec.audit.summary import Summary
 from vflsec.report.numbers import format_bytes
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Folded, Table, View, make_columns
 from vflsec.report.verdicts import format_place
 from vflsec.specs import RATES, LedgerRow

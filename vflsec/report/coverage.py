@@ -10,11 +10,11 @@ from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.gate import WordedCode
 from vflsec.audit.leakage_claims import USUAL
 from vflsec.audit.record import AttackFacts
+from vflsec.audit.summary import Summary
 from vflsec.core.visibility import looked_at
 from vflsec.errors import format_count
 from vflsec.label import make_label
 from vflsec.report import tree
-from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import FAMILIES, OTHERS, group_members, list_read
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
 from vflsec.specs import WHICHEVER, LedgerRow

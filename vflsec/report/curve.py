@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
 from vflsec.audit.point import Point, Training
+from vflsec.audit.summary import Summary
 from vflsec.audit.tradeoff_curves import Curve, Improvement
 from vflsec.errors import format_count
 from vflsec.report.numbers import format_interval, format_number
-from vflsec.report.summary import Summary
 from vflsec.report.tree import (
     Block,
     Cell,

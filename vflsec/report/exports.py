@@ -22,6 +22,7 @@ from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_s
 from vflsec.audit.point import build_frame, write_points
 from vflsec.audit.record import AuditRecord, Recorded
 from vflsec.audit.result_row import ResultRow, build_rows
+from vflsec.audit.summary import Summary
 from vflsec.audit.validated import name_places
 from vflsec.errors import EDITED, ConfigError
 from vflsec.runtime.atomic_files import json_text, read_bytes, read_text, write_atomic
@@ -204,12 +205,12 @@ def locate_results(summary: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**(summary.get("command") or {}), "folder": str(folder)}
 
 
-def write_reports(folder: Path, summary: Mapping[str, object]) -> None:
+def write_reports(folder: Path, summary: Summary) -> None:
     """Write the HTML reports, ``summary.md``, ``junit.xml`` and ``results.sarif``.
 
     Args:
         folder: where; it must exist.
-        summary: of :func:`vflsec.report.exports.make_summary`.
+        summary: of the audit.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -219,17 +220,15 @@ def write_reports(folder: Path, summary: Mapping[str, object]) -> None:
     from vflsec.report.junit import junit_xml
     from vflsec.report.markdown import render_markdown
     from vflsec.report.sarif import build_sarif
-    from vflsec.report.summary import read_summary
     from vflsec.report.tree import View
 
-    found = read_summary(summary)
-    report = build_report(found, View.PAGE, View.STATEMENT, View.SUMMARY)
+    report = build_report(summary, View.PAGE, View.STATEMENT, View.SUMMARY)
     texts = {
         "report.html": render_page(report),
         "statement.html": render_statement(report),
         "summary.md": render_markdown(report),
-        "junit.xml": junit_xml(found),
-        "results.sarif": json_text(build_sarif(found)),
+        "junit.xml": junit_xml(summary),
+        "results.sarif": json_text(build_sarif(summary)),
     }
     for name, text in texts.items():
         write_atomic(folder / name, partial(Path.write_bytes, data=text.encode("utf-8")))

@@ -8,9 +8,9 @@ from typing import Any
 
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.point import Point
+from vflsec.audit.summary import Summary
 from vflsec.report import figures
 from vflsec.report.numbers import format_bytes, format_number
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Figure, Figures, View
 from vflsec.report.verdicts import format_place
 

@@ -23,6 +23,7 @@ from vflsec.audit.leakage import summarise
 from vflsec.audit.leakage_claims import format_secret, select_shown
 from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.result_row import read_rows
+from vflsec.audit.summary import Summary, read_summary
 from vflsec.core import check
 from vflsec.errors import ConfigError
 from vflsec.report.curve import order_of
@@ -35,7 +36,6 @@ from vflsec.report.figure_axes import (
     shorten,
     size_of,
 )
-from vflsec.report.summary import Summary, read_summary
 from vflsec.runtime.grouping import group_by
 
 if TYPE_CHECKING:

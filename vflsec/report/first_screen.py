@@ -17,13 +17,13 @@ from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.summary import Summary
 from vflsec.data.features import is_nearly_unique
 from vflsec.data.table_facts import ColumnFacts, UserTable, UserTables
 from vflsec.errors import format_count, join_some
 from vflsec.report.coverage import NOT_SAFE, find_unasked, list_families, list_untested
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Answer
 from vflsec.report.ungated_leaks import find_deployed, find_unstopped, format_parts
 from vflsec.report.verdicts import (

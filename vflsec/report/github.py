@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from vflsec.audit.gate import PASS, Rule, Verdict
+from vflsec.audit.summary import Summary
 from vflsec.errors import ConfigError
 from vflsec.report.build import build_report
 from vflsec.report.coverage import find_older, list_unread
 from vflsec.report.markdown import render_markdown
 from vflsec.report.sanitize import clean, escape_annotation
-from vflsec.report.summary import Summary
 from vflsec.report.tree import View
 from vflsec.report.ungated_leaks import describe_unjudged
 from vflsec.report.verdicts import (

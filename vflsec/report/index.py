@@ -12,13 +12,13 @@ from vflsec._version import __version__
 from vflsec.audit.findings import format_gain
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import Quantity, find_leaks, format_secret, rank
+from vflsec.audit.summary import Summary, read_summary
 from vflsec.errors import ConfigError, format_count
 from vflsec.report.curve import build_gain, find_gains
 from vflsec.report.exports import load_summary
 from vflsec.report.first_screen import name_most
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import Summary, read_summary
 from vflsec.report.tree import TONES, Block, Cell, Paragraph, Report, Section, Table, View
 from vflsec.report.tree import make_columns as columns
 from vflsec.report.ungated_leaks import find_tone

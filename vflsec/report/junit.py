@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from vflsec.audit.gate import Verdict
+from vflsec.audit.summary import Summary
 from vflsec.report.coverage import find_older, list_unread
 from vflsec.report.first_screen import describe_attacker, list_codes
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Summary
 from vflsec.report.ungated_leaks import describe_unjudged
 from vflsec.report.verdicts import count_outcomes, find_unfinished, format_titles
 

@@ -9,12 +9,12 @@ from vflsec.audit.controls import is_leak
 from vflsec.audit.dosing import Dose
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point
+from vflsec.audit.summary import Summary
 from vflsec.data.table_facts import UserTables
 from vflsec.report import tree
 from vflsec.report.curve import build_scores, format_phase, order_of
 from vflsec.report.figure_blocks import build_figures
 from vflsec.report.numbers import format_bounded, format_interval, format_number
-from vflsec.report.summary import Summary
 from vflsec.report.tables import MATCHING, describe_matched
 from vflsec.report.tree import Cell, Column, Kind, Section, Table, Tone, View, make_columns
 from vflsec.report.verdicts import format_place

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit import result
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import read_summary
 from vflsec.report.verdicts import format_headline
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ class Audit(result.Audit):
     @property
     def verdict(self) -> str:
         """``PASS``, ``FAIL``, ``INCONCLUSIVE``, ``NO GATE``, ``NO RISE`` or ``UNFINISHED``."""
-        return format_headline(read_summary(self.summary))[0]
+        return format_headline(self.found)[0]
 
     def plot(self, kind: str = "advantage_by_strength", *, dataset: str | None = None) -> Figure:
         """A figure of the audit.
@@ -46,12 +45,12 @@ class Audit(result.Audit):
         return figure
 
     def __repr__(self) -> str:
-        found, how = format_headline(read_summary(self.summary))
-        return f"<Audit of {clean(self.summary['name'])}: {found}. {how} {len(self.results)} rows>"
+        found, how = format_headline(self.found)
+        return f"<Audit of {clean(self.found.name)}: {found}. {how} {len(self.rows)} rows>"
 
     def _repr_html_(self) -> str:
         from vflsec.report.build import build_report
         from vflsec.report.html import render_fragment
         from vflsec.report.tree import View
 
-        return render_fragment(build_report(read_summary(self.summary), View.NOTEBOOK))
+        return render_fragment(build_report(self.found, View.NOTEBOOK))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from vflsec.audit.exposure import Outcome, Protocol
+from vflsec.audit.summary import Summary
 from vflsec.core.visibility import HEADS, format_cells
 from vflsec.errors import format_count
 from vflsec.report import advice, first_screen, tree
 from vflsec.report.coverage import find_older
 from vflsec.report.numbers import format_short
 from vflsec.report.sanitize import scenario_name
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Fact, Paragraph, Section, Table, Tone, View, make_columns
 from vflsec.report.verdicts import find_unfinished
 

@@ -15,9 +15,9 @@ from urllib.parse import quote
 from vflsec.audit.gate import Verdict
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.point import Identity
+from vflsec.audit.summary import Summary
 from vflsec.report.first_screen import describe_attacker, list_attacks, list_codes
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import FAMILIES, group_members, list_extensions, list_references
 from vflsec.report.verdicts import GATE_RULE, format_titles, hash_identity
 from vflsec.runtime.typed_values import write_plain

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.summary import Summary
 from vflsec.errors import format_count
 from vflsec.label import make_label
 from vflsec.report import tree
 from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
 from vflsec.report.first_screen import name_people
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
 from vflsec.report.verdicts import (

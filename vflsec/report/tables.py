@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from vflsec.audit.summary import Summary
 from vflsec.data.table_facts import ColumnFacts, Overlap, UserTable, UserTables
 from vflsec.errors import join_some
 from vflsec.report.sanitize import clean_tree
-from vflsec.report.summary import Summary
 from vflsec.report.tree import Block, Paragraph, Section, Table, Tone, View, make_columns
 
 _MOST = 60

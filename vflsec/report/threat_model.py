@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from vflsec.audit.record import Attacker, AttackFacts
+from vflsec.audit.summary import Summary
 from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import Need, as_needs
 from vflsec.label import make_label
 from vflsec.report import first_screen, tree
 from vflsec.report.coverage import NO_PROOF, OUTSIDE, find_ran, list_sent
 from vflsec.report.numbers import format_number
-from vflsec.report.summary import Summary
 from vflsec.report.taxonomies import TAGS, TAXONOMIES, list_read
 from vflsec.report.tree import Paragraph, Section, View, make_columns
 from vflsec.report.verdicts import format_place

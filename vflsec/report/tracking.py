@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+from vflsec.audit.summary import Summary
 from vflsec.errors import MissingDependencyError
 from vflsec.report import first_screen
 from vflsec.report.sanitize import clean
-from vflsec.report.summary import Summary
 from vflsec.report.verdicts import format_headline, format_place, format_titles
 
 FILES = ("report.html", "statement.html", "summary.json", "points.parquet", "summary.md",

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.leakage_claims import USUAL, LeakageClaim, Quantity, format_secret
+from vflsec.audit.summary import Summary
 from vflsec.errors import join_some
-from vflsec.report.summary import Summary
 from vflsec.report.tree import TONES, Tone
 from vflsec.report.verdicts import (
     NO_RISE,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from vflsec.audit.evaluation import Claim
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Origin, Verdict
 from vflsec.audit.gate_selection import is_weighed
 from vflsec.audit.point import Point, Training
+from vflsec.audit.summary import Summary
 from vflsec.errors import format_count
 from vflsec.report import tree
 from vflsec.report.numbers import format_number
-from vflsec.report.sanitize import clean
-from vflsec.report.summary import Summary
+from vflsec.report.sanitize import clean, scenario_name
 from vflsec.report.tree import EVERYWHERE, Paragraph, Tone, View
 from vflsec.runtime.grouping import group_by
 
@@ -232,3 +234,15 @@ def _gate_line(v: Verdict, several: bool) -> tree.GateLine:
         v.verdict, v.label, format_point(v), short, v.reason, value, low, high, v.n, v.attack,
         v.adversary, v.split, _LISTING if is_steady(v) else EVERYWHERE,
     )  # fmt: skip
+
+
+def judged_line(summary: Summary, edited: Path | None, folder: Path) -> str:
+    """Whose gates are judged, and how to judge those of a file that was edited since."""
+    file = scenario_name(summary.scenario_file or summary.name)
+    when = f", audited {summary.when} UTC" if summary.when else ""
+    digest = summary.scenario_hash[:8]  # of a trace there is none
+    text = f"Gates of {file}{when}{f' (scenario {digest})' if digest else ''}."
+    if edited is None:
+        return text
+    again = shlex.join(["vflsec", "gate", str(folder), "--scenario", str(edited)])
+    return clean(f"{text} {edited} was edited since. To judge it: {again}")

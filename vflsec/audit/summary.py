@@ -1,4 +1,4 @@
-"""A summary as typed values: what reports read, live and stored alike.
+"""A summary as typed values: what reports and commands read, live and stored alike.
 
 Fields are called as the keys of ``summary.json``; points stand beside it, in ``points.parquet``.
 Most are types of the audit, which writes them.
@@ -48,7 +48,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Summary(Recorded):
-    """An audit as reports read it; its points have the one interval that every report prints."""
+    """What is known of an audit; its points have the one interval that every report prints."""
 
     tables: dict[str, UserTables] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
