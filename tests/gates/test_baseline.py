@@ -16,6 +16,7 @@ from scipy import stats
 from vflsec.audit.baseline import (
     Baseline,
     add_grants,
+    find_unchanged,
     group_advantages,
     judge_regressions,
     make_baseline,
@@ -64,7 +65,7 @@ def rows(values: dict[str, list[float]], first: int = 0, **extra: Any) -> list[R
 def keep(made: list[ResultRow], tmp_path: Path, **how: Any) -> Baseline:
     """What is read back of a baseline file of these results."""
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(make_baseline(made, "hash", "0.1.0", **how)))
+    path.write_text(json.dumps(make_baseline(group_advantages(made), "hash", "0.1.0", **how)))
     return read_baseline(path)
 
 
@@ -261,7 +262,7 @@ def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
 
 def test_a_baseline_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="no attack has an advantage"):
-        make_baseline(rows({}), "", "")
+        make_baseline({}, "", "")
 
 
 CLAIM = Claimed("toy", "splitnn", "label_dp", 1.0)
@@ -435,7 +436,7 @@ def test_a_baseline_of_too_few_seeds_is_said(
     path = tmp_path / "baseline.json"
     assert cli.main(["gate", str(found.folder), "--baseline", str(path), "--update-baseline"]) == 0
     assert (f"{seeds} of the 3 seeds" in capsys.readouterr().out) is said
-    assert write_baseline(path, read_audit(found.folder)) == seeds
+    assert write_baseline(path, read_audit(found.folder)).seeds == seeds
 
 
 def test_figures_that_no_build_can_meet_are_said_when_a_baseline_is_written(
@@ -509,10 +510,46 @@ def test_an_audit_of_which_an_attack_failed_is_no_baseline(
     refuse_failed(old, some)
 
 
+def test_renewing_a_baseline_lets_no_small_rises_add_up(tmp_path: Path) -> None:
+    """After ten rises by 0.02, each renewed, a leak of 0.3 was the baseline of itself."""
+    before, verdicts = stored({"a0": OLD, "a1": OLD}, tmp_path), []
+    for k in range(1, 4):
+        made = rows({"a0": [x + 0.02 * k for x in OLD], "a1": OLD})
+        verdicts.append([v.verdict for v in judge_regressions(made, before, LIVE)])
+        now = group_advantages(made)
+        kept = find_unchanged(now, before, {})
+        assert len(kept) == (2 if k == 1 else 1 if k == 2 else 2)
+        path = tmp_path / "baseline.json"
+        path.write_text(json.dumps(make_baseline({**now, **kept}, "hash", "0.1.0")))
+        before = read_baseline(path)
+    assert verdicts == [["PASS", "PASS"], ["FAIL", "PASS"], ["PASS", "PASS"]]
+
+
+@pytest.mark.parametrize(
+    ("now", "more", "kept"),
+    [
+        ([x - 0.05 for x in OLD], {}, 0),  # it fell by more than is tolerated
+        ([*OLD, 0.1], {}, 0),  # a seed more
+        (OLD[:4], {}, 1),
+        (OLD, {"controls": {"majority": {"value": 0.5}, "logistic": {"value": 0.45}}}, 0),
+        (OLD, {"dataset": "other"}, 0),
+    ],
+)
+def test_what_a_renewed_baseline_keeps(
+    now: list[float], more: dict[str, Any], kept: int, tmp_path: Path
+) -> None:
+    before = stored({"a0": OLD}, tmp_path)
+    found = group_advantages(rows({"a0": now}, **more))
+    assert len(find_unchanged(found, before, {})) == kept
+    assert find_unchanged(found, keep(rows({"a0": OLD}), tmp_path, data={"toy": "a"}),
+                          {"toy": "b"}) == {}  # fmt: skip
+
+
 def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path) -> None:
     """As after a merge by hand: the last one counted, and a rise to it passed."""
     path = tmp_path / "baseline.json"
-    low, high = (make_baseline(rows({"a0": of}), "", "") for of in (OLD, [0.4] * 5))
+    low, high = (make_baseline(group_advantages(rows({"a0": of})), "", "")
+                 for of in (OLD, [0.4] * 5))  # fmt: skip
     path.write_text(json.dumps(low | {"points": low["points"] + high["points"]}))
     with pytest.raises(ConfigError, match="a point is malformed"):
         read_baseline(path)

@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
 
 
 def make_baseline(
-    rows: Iterable[ResultRow],
+    values: Values,
     scenario_hash: str,
     version: str,
     data: Mapping[str, str] | None = None,
@@ -120,7 +120,7 @@ def make_baseline(
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
     Args:
-        rows: of :func:`vflsec.audit.leakage.read_records`, with :func:`add_grants`.
+        values: of :func:`group_advantages`.
         scenario_hash, version: to say in a report what the baseline was made from.
         data: hashes by data set, to say where a later audit is of other data.
         silent: of :func:`read_silent`.
@@ -128,7 +128,6 @@ def make_baseline(
     Raises:
         ConfigError: no attack has an advantage.
     """
-    values = group_advantages(rows)
     if not values:
         raise _refuse("these results", "no attack has an advantage")
     points = [
@@ -143,6 +142,22 @@ def make_baseline(
         "scenario_hash": scenario_hash,
         "data": {k: v for k, v in (data or {}).items() if k in {p["dataset"] for p in points}},
         "points": points,
+    }
+
+
+def find_unchanged(now: Values, before: Baseline, data: Mapping[str, str]) -> Values:
+    """The figures of a baseline whose points changed by no more than it tolerates, up or down.
+
+    Those of other data, with other controls or with fewer seeds than now are left out.
+    """
+    others = before.others(data)
+    return {
+        key: was
+        for old, key in _same(now, before).items()
+        if (was := before[old]).keys() == (of := now[key]).keys()
+        and key.dataset not in others
+        and len(was[find_least(was)]) >= len(of[find_least(of)])
+        and abs(compute_change(of, was).mean) <= _allowed(was)
     }
 
 
@@ -285,11 +300,25 @@ def read_silent(audit: Audit) -> set[Place]:
     return {of.place for of in audit.found.alive.values() if not of.validated}
 
 
-def write_baseline(path: Path, audit: Audit) -> int:
+class Written(NamedTuple):
+    """What a baseline file holds.
+
+    Attributes:
+        seeds: the fewest behind a figure; :data:`vflsec.audit.gate.MIN_SEEDS` are needed.
+        figures: how many it has.
+        kept: how many of them are those of the file that was there.
+    """
+
+    seeds: int
+    figures: int
+    kept: int
+
+
+def write_baseline(path: Path, audit: Audit) -> Written:
     """Keep the advantages of an audit as the file to compare later ones with.
 
-    Returns:
-        the fewest seeds behind one of them; :data:`vflsec.audit.gate.MIN_SEEDS` are needed.
+    Of a file that is there, figures that changed by no more than it tolerates are kept: small rises
+    add up, however often it is renewed, until they are beyond that.
 
     Raises:
         ConfigError: the audit is unfinished or has no advantage, an attack failed on every seed, or
@@ -297,16 +326,18 @@ def write_baseline(path: Path, audit: Audit) -> int:
     """
     if not audit.found.complete:
         raise _refuse(audit.folder, "it is not complete", "Run the audit again.")
-    if path.exists():
-        read_baseline(path)  # nothing else is overwritten
+    before = read_baseline(path) if path.exists() else None  # nothing else is overwritten
     about = audit.found
     rows = add_grants(audit.rows, about.attacks)
     refuse_failed(audit.folder, rows)
     made_of = about.scenario_hash, about.versions["vflsec"], about.data
-    found = make_baseline(rows, *made_of, read_silent(audit))
-    text = json_text(found)
+    now = group_advantages(rows)
+    kept = find_unchanged(now, before, about.data) if before else {}
+    values = {**now, **kept}
+    text = json_text(make_baseline(values, *made_of, read_silent(audit)))
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
-    return min(len(by_seed) for p in found["points"] for by_seed in p["advantage"].values())
+    seeds = min(len(by_seed) for of in values.values() for by_seed in of.values())
+    return Written(seeds, len(values), len(kept))
 
 
 def judge_regressions(

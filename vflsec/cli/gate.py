@@ -96,10 +96,13 @@ def gate(
             )
         shown = _print(result, console)
         if update_baseline and baseline is not None:
-            seeds = write_baseline(baseline, result)
+            wrote = write_baseline(baseline, result)
             say(f"Wrote the baseline {baseline}.")
-            if seeds < MIN_SEEDS:
-                say(f"It has {seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
+            if wrote.kept:
+                count = f"{wrote.kept} of {format_count(wrote.figures, 'figure')}"
+                say(f"{count} stay as they were: what changed by no more than is tolerated.")
+            if wrote.seeds < MIN_SEEDS:
+                say(f"It has {wrote.seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
             elif still := _describe_open(
                 judge(store, record, export=False, only=True, before=read_any(baseline))
             ):
