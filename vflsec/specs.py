@@ -52,7 +52,7 @@ def _identity(spec: Any) -> dict[str, Any]:
     return {
         k: v
         for k, v in out.items()
-        if v or k not in ("code", "dosing", "pictures", "untested", "of_label")
+        if v or k not in ("code", "dosing", "pictures", "untested", "of_label", "sample")
     }
 
 
@@ -106,6 +106,7 @@ class AttackSpec:
         pictures: of how many rows of images the answer and the truth are kept, for reports.
         of_label: which of several labels is attacked, or which of :data:`QUESTIONS` about a
             quantity; ``""`` where there is one label.
+        sample: of more training or test rows than this so many are guessed; 0 = all.
     """
 
     name: str
@@ -122,6 +123,7 @@ class AttackSpec:
     dosing: tuple[float, ...] = ()
     pictures: int = 0
     of_label: str = ""
+    sample: int = 0
 
     @cached_property
     def key(self) -> str:

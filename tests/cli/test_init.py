@@ -321,6 +321,16 @@ def test_beyond_so_many_rows_what_keeps_every_message_is_a_comment(
     assert whole == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
 
 
+@pytest.mark.parametrize(("most", "drafted"), [(59, 59), (60, None)])
+def test_beyond_twice_as_many_rows_attacks_guess_a_sample(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, drafted: int | None
+) -> None:
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    monkeypatch.setattr(draft_text, "_SAMPLE", most)
+    assert init(table, "--label", "default", "--out", out) == 0
+    assert load_scenario(out).root.audit.sample == drafted
+
+
 def test_a_rare_class_keeps_rows_to_guess(world: World, tmp_path: Path, cli: Cli) -> None:
     """Known rows took every training row of the class: no attack on labels had a figure."""
     world["default"] = [int(i % 10 == 0) for i in range(120)]  # 12 ones, 7 of them for training

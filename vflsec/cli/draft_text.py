@@ -39,6 +39,8 @@ _WHOLE = (
 _WHOLE_ROWS = 50_000
 """They read every message of every epoch, which are kept in memory: up to tables of so many rows;
 beyond, they are written as a comment."""
+_SAMPLE = 100_000
+"""Rows that attacks guess, in tables of more than twice as many."""
 _UNEQUAL = 1 / 3
 """Share of the rarer of two classes below which attacks that tell classes by size are drafted."""
 _LIMITS = (0.01, 0.02, 0.05, 0.1)
@@ -82,6 +84,7 @@ def scenario_text(
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
+        sample=_SAMPLE if len(source.y) > 2 * _SAMPLE else None,
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],

@@ -225,6 +225,8 @@ class Audit(_Section):
     """`strong` also searches each attack's settings on drawn worlds of the same shape."""
     canaries: bool = True
     """Whether what claims an epsilon is trained again with canaries, to test the claim."""
+    sample: Annotated[int, Field(ge=20)] | None = None
+    """Of more training or test rows than this, attacks guess so many, drawn anew for each seed."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an attack on one cell is given up and counts as failed."""
 

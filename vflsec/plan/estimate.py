@@ -147,7 +147,8 @@ def _compute_attacking(
         for spec in group.attacks:
             attack = registry.attacks.create(spec.name, spec.params)
             one = attack.seconds * math.sqrt(max(1, group.data.classes / 2))
-            one += machine.attack + machine.per_row * group.data.rows
+            rows = min(group.data.rows, 2 * spec.sample or group.data.rows)
+            one += machine.attack + machine.per_row * rows
             made = 2 if registry.attacks.entry(spec.name).package else 1  # again, as its control
             answers += len(group.cells) * looks * (1 + len(spec.dosing)) * one * made
             if any(n.what == "model" for n in as_needs(attack.needs)):

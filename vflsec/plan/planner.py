@@ -168,7 +168,8 @@ class _Planner:
         for info in infos:
             source = self.sources[info.name]
             check_divisible(source, info.split, seeds)
-            self.notes += filter(None, [warn_of_few_tested(source, info.name, info.split)])
+            tested = warn_of_few_tested(source, info.name, info.split)
+            self.notes += filter(None, [tested, self._sampled(info)])
             self.notes += warn_of_room(gates, info, source)
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
@@ -187,6 +188,16 @@ class _Planner:
                 kinds.setdefault((info.label.name, info.labels), info)
             for info in kinds.values():
                 yield from self._controls(info)
+
+    def _sampled(self, info: DataInfo) -> str:
+        """How many rows attacks guess, where these are not all; else ''."""
+        some = self.root.audit.sample
+        if not some or info.labelled <= some:
+            return ""
+        return (
+            f"{info.name}: attacks guess {some:,} of {info.labelled:,} training rows and at most as "
+            "many test rows, drawn anew for each seed (audit.sample)."
+        )
 
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
@@ -301,7 +312,8 @@ class _Planner:
                     name=entry.name, params=params, adversary=adversary,
                     known_rows=section.known_rows, prior=section.prior, aux_rows=section.aux_rows,
                     peer_model=section.peer_model, code=entry.code,
-                    timeout=self.root.audit.timeout, of_label=label, **own,
+                    timeout=self.root.audit.timeout, of_label=label,
+                    sample=self.root.audit.sample or 0, **own,
                 )  # fmt: skip
 
     def _added(self, section: int, title: str, dataset: str) -> list[Params]:

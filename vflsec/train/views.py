@@ -52,6 +52,16 @@ def draw_aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Ten
     return rows[order[:count]]
 
 
+def draw_sample(rows: Tensor, seed: int, count: int) -> Tensor:
+    """`count` of the rows in their order, drawn for (seed) alone; all if there are no more, or for
+    0. The attacker sees what it sees: fewer rows are guessed and scored.
+    """
+    if not 0 < count < len(rows):
+        return rows
+    g = generator(seed, "sample")
+    return rows[torch.randperm(len(rows), generator=g)[:count].sort().values]
+
+
 def build_grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
     """What an active attacker was granted of one task, as its policy finds it in its memory.
 
@@ -194,6 +204,7 @@ def assemble(
         rows = draw_aux_rows(task, seed, spec.aux_rows, known)
         labelled = labelled[~torch.isin(labelled, rows)]
         aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
+    targets = {"train": labelled, "test": test}
     told = spec.aux_rows or spec.peer_model or told_of == "feature"
     shown = (*mine, *others) if told else mine
     bare, nowhere = torch.zeros(len(task.y), 0), torch.zeros(len(task.y), dtype=torch.bool)
@@ -202,7 +213,9 @@ def assemble(
         columns={p: task.x.get(p, bare).to(device, dtype, copy=True) for p in mine},
         present={p: task.present.get(p, nowhere).clone() for p in mine},
         schema={p: task.schema.get(p) or Schema.numbers((0,)) for p in shown},
-        targets={k: of.to(device, copy=True) for k, of in (("train", labelled), ("test", test))},
+        targets={
+            k: draw_sample(of, seed, spec.sample).to(device, copy=True) for k, of in targets.items()
+        },
         known=known,
         prior=task.prior.clone() if spec.prior else None,
         aux=aux,

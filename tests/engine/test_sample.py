@@ -1,0 +1,78 @@
+"""Attacks on a stated sample of the rows: the same leak, found on fewer rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vflsec
+from vflsec.config.scenario import load_scenario
+from vflsec.core.rng import generator
+from vflsec.engine.dry_run import make_plan
+from vflsec.specs import AttackSpec
+from vflsec.train.views import draw_sample
+
+ROWS = 4000
+
+
+def scenario(**audit: Any) -> dict[str, Any]:
+    return {
+        "data": [{"name": "control_gaussian", "params": {"rows": ROWS}}],
+        "algorithm": [{"name": "splitnn", "epochs": 2}],
+        "defense": [{"name": "iso", "strength": [0]}],
+        "attack": [{"name": "direction", "known_rows": 20}, {"name": "norm"}],
+        "audit": {"seeds": 2, "references": [], **audit},
+    }
+
+
+def test_a_sample_is_drawn_for_the_seed_alone() -> None:
+    rows = torch.randperm(500, generator=generator(0, "rows")) + 7
+    some = draw_sample(rows, 1, 50)
+    assert torch.equal(some, draw_sample(rows, 1, 50))
+    assert len(some.unique()) == 50
+    assert torch.isin(some, rows).all()
+    place = {int(r): i for i, r in enumerate(rows)}
+    assert [place[int(r)] for r in some] == sorted(place[int(r)] for r in some)
+    assert not torch.equal(some, draw_sample(rows, 2, 50))
+    assert torch.equal(draw_sample(rows, 1, 500), rows)
+    assert torch.equal(draw_sample(rows, 1, 0), rows)
+
+
+def test_every_row_is_as_likely() -> None:
+    rows = torch.arange(40)
+    counts = torch.zeros(40)
+    for seed in range(2000):
+        counts[draw_sample(rows, seed, 10)] += 1
+    assert float((counts / 2000 - 0.25).abs().max()) < 4.5 * (0.25 * 0.75 / 2000) ** 0.5
+
+
+def test_no_sample_is_part_of_no_key() -> None:
+    assert AttackSpec("norm").key == AttackSpec("norm", sample=0).key
+    assert AttackSpec("norm").key != AttackSpec("norm", sample=1000).key
+
+
+@pytest.mark.slow
+def test_the_leak_of_all_rows_is_found_on_some(tmp_path: Path) -> None:
+    """A closed-form leak: gradients of two classes point to two sides."""
+    found = {
+        name: [r for r in vflsec.run_audit(scenario(**more), tmp_path / name, device="cpu").rows
+               if r.role == "audit" and r.attack and r.is_main and r.split == "train"]
+        for name, more in (("all", {}), ("some", {"sample": 1000}))
+    }  # fmt: skip
+    assert {r.n for r in found["some"]} == {1000}
+    assert min(r.n for r in found["all"]) > 2 * 1000
+    gains = {name: [r.value for r in of if r.attack == "direction"] for name, of in found.items()}
+    assert len(gains["some"]) == len(gains["all"]) == 2
+    assert min(v for of in gains.values() for v in of if v is not None) > 0.99
+
+
+def test_a_plan_says_what_is_sampled() -> None:
+    plans = [make_plan(load_scenario(scenario(**more)), try_out=False)
+             for more in ({}, {"sample": 1000}, {"sample": ROWS})]  # fmt: skip
+    notes = [[n for n in plan.notes if "audit.sample" in n] for plan in plans]
+    assert [len(of) for of in notes] == [0, 1, 0]
+    labelled = plans[0].groups[0].data.labelled
+    assert f"1,000 of {labelled:,} training rows" in notes[1][0]
