@@ -195,8 +195,8 @@ class _Planner:
         if not some or info.labelled <= some:
             return ""
         return (
-            f"{info.name}: attacks guess {some:,} of {info.labelled:,} training rows and at most as "
-            "many test rows, drawn anew for each seed (audit.sample)."
+            f"{info.name}: attacks guess {some:,} of {info.labelled:,} training rows and at most "
+            "as many test rows, drawn anew for each seed (audit.sample)."
         )
 
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
