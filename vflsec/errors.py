@@ -42,17 +42,31 @@ def drop_remedy(text: str) -> str:
 
 
 class VflsecError(Exception):
-    """Base of every error that a user can cause and mend."""
+    """Base of every error that a user can cause and mend.
+
+    Attributes:
+        what, rule: of :meth:`must`, what is wrong, and what is asked of it.
+    """
+
+    what: str = ""
+    rule: str = ""
 
     @property
     def reason(self) -> str:
         """Its text, a :class:`Remediable` if it was given as one."""
         return self.args[0] if self.args and isinstance(self.args[0], str) else str(self)
 
+    @property
+    def demand(self) -> str:
+        """Its text without what is wrong: ``must RULE, got GOT. REMEDY``."""
+        return str(self).removeprefix(self.what).lstrip()
+
     @classmethod
     def must(cls, what: object, rule: str, got: object, remedy: str = "") -> Self:
         """The error ``WHAT must RULE, got GOT. REMEDY``."""
-        return cls(Remediable(f"{what} must {rule}, got {got}.", remedy))
+        made = cls(Remediable(f"{what} must {rule}, got {got}.", remedy))
+        made.what, made.rule = str(what), rule
+        return made
 
     @classmethod
     def at_most(cls, what: object, most: object, got: object, remedy: str = "") -> Self:

@@ -303,6 +303,7 @@ def test_parameters_read_are_those_of_the_class(kind: str) -> None:
     ("Annotated[float | Literal['auto'], check.non_negative]", "a finite number >= 0 or 'auto'"),
     ("Annotated[float | None, check.positive]", "a finite number > 0"),
     ("Annotated[str, check.among('a', 'b')]", "one of 'a', 'b'"),
+    ("Annotated[str, check.among('a, got b')]", "one of 'a, got b'"),
     ("Annotated[str, check.among(*NAMES)]", "text"),
     ("Annotated[tuple[check.Count, ...], check.some]", "a list, each an integer >= 1"),
     ("tuple[int, float]", "a list: an integer, a number"), ("dict[str, Any]", "a table"),

@@ -126,7 +126,7 @@ def _try_gate(tree: Written, path: Path, value: Plain, fields: Table) -> list[Pr
     try:
         gates.Gate(**fields)  # type: ignore[arg-type]
     except ConfigError as error:
-        return [tree.problem(path, re.sub(r"^gate: \w+ ", "", str(error)), value)]
+        return [tree.problem(path, error.demand, value)]
     return []
 
 
@@ -202,7 +202,7 @@ def _check_natural(
             try:
                 cls.from_natural(key, value)
             except ConfigError as error:
-                out.append(here.problem(path, str(error).partition(f"{key} ")[2], value))
+                out.append(here.problem(path, error.demand, value))
         if found == []:
             out.append(here.problem(path, "must have a value.", found))
     return out

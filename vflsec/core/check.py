@@ -158,7 +158,7 @@ def describe_rule(rule: Rule) -> str:
     try:
         rule("it", None)
     except ConfigError as error:
-        return str(error).partition(" must be ")[2].partition(", got ")[0]
+        return error.rule.removeprefix("be ")
     return ""
 
 

@@ -317,7 +317,7 @@ def find_problems(cls: type, given: Mapping[str, object]) -> dict[str, str]:
             value = tuple(value) if isinstance(value, list) else value
             _check_type(key, value, known[key].annotation)
         except ConfigError as error:
-            out[key] = str(error).removeprefix(f"{key} ")
+            out[key] = error.demand
     return out
 
 
