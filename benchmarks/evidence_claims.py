@@ -29,7 +29,7 @@ from vflsec.core.policy import Policy
 from vflsec.engine.cohort import run_cohort
 from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.measured_claims import CONFIDENCE
-from vflsec.errors import VflsecError
+from vflsec.errors import VflsecError, format_count
 from vflsec.plugins import registry
 from vflsec.specs import CellResult, CellSpec, DefenseSpec
 from vflsec.testing import small_task
@@ -246,7 +246,7 @@ def _made(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(runs) > 1:
         of = {n: [r for r in rows if int(r.get("run") or 1) == n] for n in runs}
         where = {n: ", ".join(dict.fromkeys(r["algorithm"] for r in of[n])) for n in runs}
-        said = [f"run {n}: {len(of[n])} pairs ({where[n]})" for n in runs]
+        said = [f"run {n}: {format_count(len(of[n]), 'pair')} ({where[n]})" for n in runs]
         out += [
             f"The script resumes from its file, and these rows are of {len(runs)} runs of it: "
             f"{'; '.join(said)}. Column `run` of `claims.csv` says which is of which. `--fresh` "

@@ -34,6 +34,7 @@ from torch import Tensor
 from vflsec.core.accountants import Account
 from vflsec.core.policy import AGAIN, OFF, SPLIT, find_no_claim
 from vflsec.core.privacy_usage import Uses
+from vflsec.errors import format_count
 from vflsec.nn.loss import cross_entropy
 from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
 
@@ -116,7 +117,7 @@ def released(
     if none is not None:
         return none
     made = Account(epsilon * uses.most, delta * uses.most, accountant)
-    over = f"{uses.most} remembered answer{'s' if uses.most > 1 else ''} for each label"
+    over = f"{format_count(uses.most, 'remembered answer')} for each label"
     return claim_label(
         made, uses, over, "whoever sees anything computed from labels", given, leaves
     )

@@ -167,7 +167,7 @@ def test_a_step_of_an_earlier_round_is_refused() -> None:
         def start(self, wire: Wire) -> Learner:
             return Anew(wire)
 
-    with pytest.raises(ShapeError, match="in round 1 must be 2 or more, got 0"):
+    with pytest.raises(ShapeError, match="step in round 1 must be 2 or more, got 0"):
         train(Levels(), small_stack([0]), [0])
 
 

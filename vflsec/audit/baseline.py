@@ -48,7 +48,7 @@ from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_both
 from vflsec.audit.validated import NO_EVIDENCE, Validated, Validation
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, format_count
 from vflsec.runtime.atomic_files import json_text, read_text, write_atomic
 from vflsec.runtime.grouping import group_by
 from vflsec.specs import OF_THE_LABELS
@@ -410,7 +410,7 @@ def _lost(rows: Iterable[ResultRow]) -> dict[Identity, Reason]:
     return {
         key: Reason(
             Shortfall.FAILED_SEEDS,
-            f"it failed on {len(of)} seed{'s' if len(of) > 1 else ''}: {next(iter(of.values()))}",
+            f"it failed on {format_count(len(of), 'seed')}: {next(iter(of.values()))}",
         )
         for key, of in seeds.items()
     }

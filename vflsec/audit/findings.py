@@ -20,6 +20,7 @@ from vflsec.audit.leakage_claims import correct
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import SPLITS, Estimate, Grants, Identity, Point
 from vflsec.audit.rounding import show
+from vflsec.errors import format_count
 from vflsec.runtime.grouping import group_by
 
 
@@ -372,7 +373,7 @@ def _cost(r: Point) -> str:
         ends = f"[{show(of.low, 0.0, '.2f')}, {show(of.high, 0.0, '.2f')}]"
         sure = "" if of.low > 0 or of.high < 0 else ", not significant"
         text = f"It costs {_plain(of.mean)} {ends} of utility ({name}){sure}"
-    seeds = f", without {lost} seed{'s' if lost > 1 else ''} that failed" if lost else ""
+    seeds = f", without {format_count(lost, 'seed')} that failed" if lost else ""
     return f"{text}{seeds}."
 
 
@@ -387,7 +388,7 @@ def _gap(r: Point, style: _Style) -> Finding:
     why = f": {r.reason.rstrip('.')}" if r.reason else ""
     where = f"{_who(r, style)} on {r.dataset} with defense {r.defense}"
     if r.failed:
-        seeds = f"{r.failed} seed{'s' if r.failed > 1 else ''}"
-        return Finding.of(FindingKind.FAILED, r, f"{where} failed on {seeds}{why}.")
+        text = f"{where} failed on {format_count(r.failed, 'seed')}{why}."
+        return Finding.of(FindingKind.FAILED, r, text)
     text = f"{where} was not measured ({r.status}{why})."
     return Finding.of(FindingKind.NOT_MEASURED, r, text)

@@ -15,7 +15,7 @@ from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
-from vflsec.errors import join_some
+from vflsec.errors import format_count, join_some
 from vflsec.plugins import registry
 from vflsec.runtime.grouping import group_by
 from vflsec.specs import QUESTIONS, format_question
@@ -94,9 +94,8 @@ def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
     names = {r.attack or r.metric: r for r in [*blocked, *failed]}
     said = []
     for name, r in names.items():
-        count = r.failed
-        what = f"{count} {'seed' if count == 1 else 'seeds'} of {name} failed"
-        if not count:
+        what = f"{format_count(r.failed, 'seed')} of {name} failed"
+        if not r.failed:
             what = f"{name} has no figure" if r.status == "ok" else f"{name} is {r.status}"
         said.append(what + (f" ({r.reason})" if r.reason else ""))
     return f"Cannot pass: {'; '.join(said)}."
@@ -152,7 +151,7 @@ def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
 def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
     """What is beyond the threshold, and how surely."""
     others = len({c.name for c in beyond}) - 1
-    rest = f", as is that of {others} more attack{'s' if others > 1 else ''}" if others else ""
+    rest = f", as is that of {format_count(others, 'more attack')}" if others else ""
     where = "above" if gate.max is not None else "below"
     if lead.point.of_label in QUESTIONS and gate.metric == "advantage":
         rest += f": reveals whether a value is {format_question(lead.point.of_label)}"
@@ -406,7 +405,7 @@ def format_seeds(more: int | None) -> str:
     """The seeds that would decide it."""
     if more is None:
         return f"over {MOST_FORESEEN:,} more seeds needed"
-    return f"about {more} more seed{'s' if more > 1 else ''} needed"
+    return f"about {format_count(more, 'more seed')} needed"
 
 
 def _sizes(of: Mapping[str, float], gate: Gate) -> str:

@@ -135,10 +135,7 @@ class Wire:
         first = 1 + max((of for at, of in last.items() if at < now), default=-1)
         step = last.get(now, first) if step is None else step
         if step < first:
-            what, rule = (
-                f"{self.fed.phase}: step of a message in round {now}",
-                f"be {first} or more",
-            )
+            what, rule = f"{self.fed.phase}: step in round {now}", f"be {first} or more"
             raise ShapeError.must(what, rule, step, "Count steps over all rounds, or leave it out.")
         last[now] = max(step, last.get(now, first))
         return step

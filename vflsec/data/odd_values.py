@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vflsec.data.number_formats import read_number
 from vflsec.data.read_table import Frame, as_texts, change_tables, split_by_party
 from vflsec.data.source import PartyData
-from vflsec.errors import write_setting
+from vflsec.errors import format_count, write_setting
 
 FAR = 10.0
 """Ranges of the other values from which on a value is far away."""
@@ -58,7 +58,7 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
     where = "far beyond" if low + high else "apart from"
     more = ", ..." if len(odd) > _MOST else ""
     return (
-        f"{count} value{'s' if count > 1 else ''} ({', '.join(shown)}{more}) {where} all others "
+        f"{format_count(count, 'value')} ({', '.join(shown)}{more}) {where} all others "
         f"({rest[0]:g} to {rest[-1]:g}): missing values or errors? Leave them empty: "
         + write_missing(name, shown)
     )

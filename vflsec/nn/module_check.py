@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vflsec.core.feature_schema import Schema
 from vflsec.core.rng import own_global
-from vflsec.errors import ConfigError
+from vflsec.errors import ConfigError, format_count
 from vflsec.nn.replicas import DRAWS
 from vflsec.plugins.loading import describe_error
 
@@ -124,7 +124,7 @@ def _run(module: nn.Module, rows: Tensor, what: str) -> object:
     try:
         return module(rows)
     except Exception as why:
-        batch = f"a batch of {len(rows)} row{'s' if len(rows) > 1 else ''}"
+        batch = f"a batch of {format_count(len(rows), 'row')}"
         raise ConfigError(
             f"{what} fails on {batch} of shape {tuple(rows.shape[1:])}: {describe_error(why)}"
         ) from why

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from vflsec.audit.compare import Compared, Comparison
 from vflsec.audit.findings import ONE_SEED
+from vflsec.errors import format_count
 from vflsec.report import tree
 from vflsec.report.console import print_blocks
 from vflsec.report.numbers import format_bounded, format_number
@@ -50,8 +51,8 @@ def _build_changes(found: Comparison) -> Iterator[tree.Block]:
     if moved:
         yield tree.Paragraph(_conclusion(moved, found.confidence))
     if alone := sum(bool(r.attack) for r in (*found.gone, *found.new)):
-        said = "1 figure of an attack" if alone == 1 else f"{alone} figures of attacks"
-        yield tree.Paragraph(f"Not compared: {said} that one audit alone has.", Tone.WARNING)
+        said = f"{format_count(alone, 'figure')} of attacks that one audit alone has"
+        yield tree.Paragraph(f"Not compared: {said}.", Tone.WARNING)
 
 
 def _change_row(r: Compared) -> tuple[Cell | str, ...]:
