@@ -13,30 +13,17 @@ Source: this package's own test bed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from vflsec.core import check
-from vflsec.data.sets._parts import DataSet
 from vflsec.data.sets._worlds import half_space
+from vflsec.data.sets.leaky import Leaky
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
 
 @registry.dataset
 @dataclass(frozen=True)
-class Sealed(DataSet):
-    """A fresh world for each seed.
-
-    Args:
-        rows: rows in all; the split is by seed.
-        positive_rate: share of positives.
-        d_passive, d_active: columns of the parties.
-    """
-
-    rows: Annotated[int, check.at_least(100)] = 1000
-    positive_rate: check.OpenUnit = 0.2
-    d_passive: check.Count = 40
-    d_active: check.Count = 5
+class Sealed(Leaky):
+    """A fresh world for each seed; parameters are those of leaky."""
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
