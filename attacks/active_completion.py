@@ -60,27 +60,24 @@ class ActiveCompletion(ModelCompletion):
             raise check.fail("active_completion.high", f"at least low ({self.low})", self.high)
 
     def policy(self) -> Policy:
-        return FasterSteps(self.gamma, self.low, self.high, self.compounding)
+        return FasterSteps(self)
 
 
 @dataclass(frozen=True)
 class FasterSteps(Policy):
     """The malicious optimizer as a policy of its own party; strength multiplies gamma."""
 
-    gamma: float
-    low: float
-    high: float
-    compounding: bool
+    attack: ActiveCompletion
 
     def optimizer(self, optimizer: Any, own: Own) -> Any:
-        return Malicious(optimizer, self, own)
+        return Malicious(optimizer, self.attack, own)
 
 
 class Malicious:
     """Wraps an optimizer: each step is taken by it and then enlarged."""
 
-    def __init__(self, inner: Any, policy: FasterSteps, own: Own) -> None:
-        self.inner, self.policy, self.own = inner, policy, own
+    def __init__(self, inner: Any, attack: ActiveCompletion, own: Own) -> None:
+        self.inner, self.attack, self.own = inner, attack, own
         self.previous: dict[Tensor, Tensor] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -101,14 +98,14 @@ class Malicious:
             g = (old - p) / lr
             r = torch.ones_like(g)
             if p in self.previous:
-                gamma = self.policy.gamma * self.own.column(g)
+                gamma = self.attack.gamma * self.own.column(g)
                 r = 1 + gamma * g / (self.previous[p] + EPSILON)
-                r = r.clamp(self.policy.low, self.policy.high)
+                r = r.clamp(self.attack.low, self.attack.high)
                 # What is switched off must stay an honest step whatever the limits are.
                 r = torch.where(gamma > 0, r, torch.ones_like(r))
             self.previous[p] = r * g
             p.add_((p - old) * (r - 1))
-            if self.policy.compounding:
+            if self.attack.compounding:
                 for name in BUFFERS:
                     if name in self.inner.state.get(p, {}):
                         self.inner.state[p][name].mul_(r)

@@ -101,8 +101,7 @@ class Fsha(Attack):
         return ""
 
     def policy(self) -> Policy:
-        whole = (self.labelled, tuple(self.hidden), self.penalty, self.rounds, self.lr)
-        return Teach() if self.use == "pairs" else Hijack(*whole)
+        return Teach() if self.use == "pairs" else Hijack(self)
 
     def infer_many(self, views: Sequence[View], rngs: Sequence[torch.Generator]) -> list[Guess]:
         if self.use == "pairs":
@@ -221,26 +220,22 @@ class Teach(_Sender):
 class Hijack(_Sender):
     """Trains a critic on what it receives, and sends what makes the victim please it."""
 
-    labelled: bool
-    hidden: tuple[int, ...]
-    weight: float
-    rounds: int
-    lr: float
+    attack: Fsha
 
     def pull(self, z: Tensor, rows: Tensor, victim: str, own: Own) -> Tensor:
         y = own.labels
-        if not self.labelled or own.classes < 2 or y is None or y.dim() != 2:
+        if not self.attack.labelled or own.classes < 2 or y is None or y.dim() != 2:
             y = None
         made, of = own.memory.setdefault("critics", {}), (victim, z.shape[2], y is None)
         if of not in made:
-            made[of] = _Critic(self, own, victim, z, 0 if y is None else own.classes)
+            made[of] = _Critic(self.attack, own, victim, z, 0 if y is None else own.classes)
         return made[of].pull(z, y, own)  # type: ignore[no-any-return]
 
 
 class _Critic:
     """The critic of one victim, and the pilots of the replicas."""
 
-    def __init__(self, of: Hijack, own: Own, victim: str, z: Tensor, classes: int) -> None:
+    def __init__(self, of: Fsha, own: Own, victim: str, z: Tensor, classes: int) -> None:
         self.of, self.classes, self.seen, self.turn_at = of, classes, 0, FIRST
         self.pilots = [Pilot(by[victim].to(z), z.shape[2]) for _, by, _ in own.memory["aux"]]
         self.y = torch.stack([y.to(z.device) for _, _, y in own.memory["aux"]])
@@ -263,7 +258,7 @@ class _Critic:
             true = self._joined(some, None if y is None else self.y.gather(1, at))
             share = own.rng.uniform((b, 1)).to(z)
             loss = (self.net(true) - self.net(fake)).mean((1, 2))
-            loss = loss + self.of.weight * self._steepness(share * true + (1 - share) * fake)
+            loss = loss + self.of.penalty * self._steepness(share * true + (1 - share) * fake)
             mine = self.net.parameters()
             step(self.adam, mine, torch.autograd.grad(loss.sum(), mine))
         moving = z.clone().requires_grad_()

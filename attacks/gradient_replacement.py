@@ -63,28 +63,22 @@ class GradientReplacement(Attack):
     splits: ClassVar[tuple[str, ...]] = ("test",)
 
     def policy(self) -> Policy:
-        return Trigger(self.goal, self.share, self.columns, self.value, self.gamma)
+        return Trigger(self)
 
 
 @dataclass(frozen=True)
 class Trigger(Policy):
     """Writes the trigger into own rows, and replaces their gradients."""
 
-    goal: int
-    share: float
-    size: int
-    value: float
-    gamma: float
+    attack: GradientReplacement
 
     def columns(self, x: Tensor, own: Own) -> Tensor:
         rows = own.context["rows"]
         poisoned = self._poisoned(rows, own)
         changed = x.clone()
         flat = changed.flatten(2)
-        flat[..., -self.size :] = torch.where(
-            poisoned.unsqueeze(2), torch.full_like(flat[..., -self.size :], self.value),
-            flat[..., -self.size :],
-        )  # fmt: skip
+        last = flat[..., -self.attack.columns :]  # a part of `changed`
+        last[:] = torch.where(poisoned.unsqueeze(2), self.attack.value, last)
         return own.choose(flat.reshape(x.shape), x)
 
     def incoming(self, message: Message, own: Own) -> Tensor:
@@ -92,11 +86,11 @@ class Trigger(Policy):
         if message.kind != "gradient" or rows is None:
             return g
         of = exchange(own.memory, message)
-        keep(own, g * message.scale, rows, self.goal, of)
+        keep(own, g * message.scale, rows, self.attack.goal, of)
         kept = own.memory["kept"][of]
         if not any(kept):
             return g
-        copied = self.gamma * kept_mean(own, of).unsqueeze(1) / message.scale
+        copied = self.attack.gamma * kept_mean(own, of).unsqueeze(1) / message.scale
         there = torch.tensor([bool(k) for k in kept], device=g.device)
         swap = self._poisoned(rows, own) & there.unsqueeze(1)
         swap = widen(swap, g)
@@ -106,4 +100,4 @@ class Trigger(Policy):
         """Which rows carry the trigger: all when attacking, else a fixed share by row id."""
         if own.memory.get("attacking"):
             return torch.ones_like(rows, dtype=torch.bool)
-        return (rows * 2654435761) % 10007 < self.share * 10007
+        return (rows * 2654435761) % 10007 < self.attack.share * 10007

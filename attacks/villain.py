@@ -94,26 +94,14 @@ class Villain(Attack):
             raise check.fail("villain.shift", "two numbers, the smaller first", self.shift)
 
     def policy(self) -> Policy:
-        return Poison(
-            self.goal, self.start, self.period, self.share, self.size, self.beta, self.dropout,
-            tuple(self.shift), self.carrier == "other", self.signs == "gradient",
-        )  # fmt: skip
+        return Poison(self)
 
 
 @dataclass(frozen=True)
 class Poison(Policy):
     """Probes rows, poisons those that look like the goal, and pulls the trigger at inference."""
 
-    goal: int
-    start: int
-    period: int
-    share: float
-    size: int
-    beta: float
-    dropout: float
-    shift: tuple[float, ...]
-    other: bool
-    pulled: bool
+    attack: Villain
     covers = frozenset({"embedding"})
     owner = "passive"
 
@@ -131,13 +119,14 @@ class Poison(Policy):
         triggers = own.memory.setdefault("triggers", {})
         if "chosen" in own.memory and of not in triggers:
             triggers[of] = self._trigger(z, own)
-        keep(own, z, rows, self.goal, of)
+        keep(own, z, rows, self.attack.goal, of)
         means = own.memory["means"].get(of, [])
         out = swapped(z, self._probed(rows, message.epoch, own), means)
         poisoned = self._poisoned(rows, own)
         if bool(poisoned.any()):
             order = own.rng.permutations(z.shape[1]).to(z.device)
-            carrier = torch.stack([of[at] for of, at in zip(z, order)]) if self.other else z
+            other = self.attack.carrier == "other"
+            carrier = torch.stack([of[at] for of, at in zip(z, order)]) if other else z
             drawn = carrier + self._augmented(triggers[of], own, z.shape[1]).to(z)
             out = torch.where(widen(poisoned, z), drawn, out)
         return own.choose(out, z)
@@ -159,7 +148,7 @@ class Poison(Policy):
         altered = probed | self._poisoned(rows, own)
         of = exchange(own.memory, message)
         if "chosen" not in own.memory:
-            members = [k.of_class(self.goal).to(rows.device) for k in own.memory["known"]]
+            members = [k.of_class(self.attack.goal).to(rows.device) for k in own.memory["known"]]
             other = torch.stack([~torch.isin(ids, m) for ids, m in zip(rows, members)])
             pulls = own.memory.setdefault("pull", {})
             pulls[of] = pulls.get(of, 0.0) - without(g, other).sum(1)
@@ -170,12 +159,15 @@ class Poison(Policy):
 
     def _probed(self, rows: Tensor, epoch: int, own: Own) -> Tensor:
         """The goal where rows (R, b) are swapped, else -1; each row once."""
-        if epoch >= self.start + self.period:
+        if epoch >= self.attack.start + self.attack.period:
             return torch.full_like(rows, -1)
-        goal = torch.tensor([self.goal])
+        goal = torch.tensor([self.attack.goal])
         known = own.memory["known"]
         return torch.stack(
-            [donors(of, epoch, k, self.start, self.period, goal) for of, k in zip(rows, known)]
+            [
+                donors(of, epoch, k, self.attack.start, self.attack.period, goal)
+                for of, k in zip(rows, known)
+            ]
         )
 
     def _note(
@@ -198,7 +190,7 @@ class Poison(Policy):
     def _plan(self, epoch: int, own: Own) -> None:
         """At the start of an epoch: the donors, and after the probes the rows to poison."""
         own.memory["means"] = centres(own)
-        if epoch < self.start + self.period or "lengths" not in own.memory:
+        if epoch < self.attack.start + self.attack.period or "lengths" not in own.memory:
             return
         if "chosen" in own.memory:
             return
@@ -215,7 +207,7 @@ class Poison(Policy):
         if len(own.memory["lengths"]) == 1:
             return 0.0
         kept = own.memory["kept"][of][r]
-        members = set(own.memory["known"][r].of_class(self.goal).tolist())
+        members = set(own.memory["known"][r].of_class(self.attack.goal).tolist())
         on = torch.tensor([row in members for row in kept], dtype=torch.bool)
         if not bool(on.any()):
             return 0.0
@@ -226,22 +218,22 @@ class Poison(Policy):
     def _trigger(self, z: Tensor, own: Own) -> Tensor:
         """The trigger (R, ...) for embeddings (R, b, ...) of one exchange."""
         sd = z.flatten(2).std(1, correction=0)  # (R, d)
-        top = sd.topk(min(self.size, sd.shape[1]), dim=1)
+        top = sd.topk(min(self.attack.size, sd.shape[1]), dim=1)
         sign = torch.tensor([1.0, 1.0, -1.0, -1.0]).to(z).repeat(-(-top.indices.shape[1] // 4))
         sign = sign[: top.indices.shape[1]].expand_as(top.values)
         pulls = {of: p for of, p in own.memory["pull"].items() if p.shape[1:] == z.shape[2:]}
-        if self.pulled and pulls:
+        if self.attack.signs == "gradient" and pulls:
             best = [next(of for of in by if of in pulls) for by in own.memory["telling"]]
             pull = torch.stack([pulls[of][r] for r, of in enumerate(best)])
             sign = pull.flatten(1).gather(1, top.indices).sign().to(z)
         trigger = torch.zeros_like(sd)
-        trigger.scatter_(1, top.indices, self.beta * top.values.mean(1, keepdim=True) * sign)
+        trigger.scatter_(1, top.indices, self.attack.beta * top.values.mean(1, keepdim=True) * sign)
         return trigger.reshape(len(z), *z.shape[2:])
 
     def _choice(self, r: int, own: Own) -> Tensor:
         """Ids of the rows to poison in replica `r`, ascending: the known ones first."""
-        count = math.ceil(self.share * len(own.memory["seen"][r]))
-        known = own.memory["known"][r].of_class(self.goal).cpu()
+        count = math.ceil(self.attack.share * len(own.memory["seen"][r]))
+        known = own.memory["known"][r].of_class(self.attack.goal).cpu()
         if not len(known):
             return known
         length, epoch = own.memory["lengths"][own.memory["telling"][r][0]][:, r]
@@ -258,7 +250,7 @@ class Poison(Policy):
     def _augmented(self, trigger: Tensor, own: Own, b: int) -> Tensor:
         """The trigger (R, ...) as it is added to each row of a batch, (R, b, ...)."""
         trigger = trigger.unsqueeze(1)
-        low, high = self.shift
-        stays = own.rng.uniform((b, *trigger.shape[2:])) >= self.dropout
+        low, high = self.attack.shift
+        stays = own.rng.uniform((b, *trigger.shape[2:])) >= self.attack.dropout
         factor = low + (high - low) * own.rng.uniform((b, *([1] * (trigger.dim() - 2))))
         return trigger * (stays * factor).to(trigger)
