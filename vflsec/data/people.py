@@ -86,20 +86,18 @@ class _Table:
         """Two columns that go with column `j`, and not with each other nor with its order."""
         first = np.unique(self.x[:, j], return_index=True)[1]
         kept = [
-            int(k) for k in np.flatnonzero(self._keeps(j))
-            if k != j and not self._keeps(int(k))[j]
+            k for k in range(self.x.shape[1])
+            if k != j and self._keeps(j, k) and not self._keeps(k, j)
             and not is_sorted(np.unique(self.x[first, k], return_inverse=True)[1])
         ]  # fmt: skip
-        of = {k: self._keeps(k) for k in kept}
         pairs = itertools.combinations(kept, 2)
-        return next(((a, b) for a, b in pairs if not of[a][b] and not of[b][a]), None)
+        return next((p for p in pairs if not self._keeps(*p) and not self._keeps(*p[::-1])), None)
 
-    def _keeps(self, j: int) -> NDArray[np.bool_]:
-        """(d,) which columns hardly change over the rows of one value of column `j`."""
+    def _keeps(self, j: int, k: int) -> bool:
+        """Whether column `k` hardly changes over the rows of one value of column `j`."""
         if j not in self.pairs:
-            return np.zeros(self.x.shape[1], dtype=bool)
-        a, b = (self.x[rows] for rows in self.pairs[j])
+            return False
+        a, b = (self.x[rows, k] for rows in self.pairs[j])
         there = ~(np.isnan(a) | np.isnan(b))
-        found, chance = ((a != b) & there).sum(axis=0), there.sum(axis=0) * self.mixed
-        kept: NDArray[np.bool_] = (chance >= _LEAST) & (found <= _CHANGES * chance)
-        return kept
+        chance = there.sum() * self.mixed[k]
+        return bool(chance >= _LEAST and ((a != b) & there).sum() <= _CHANGES * chance)
