@@ -156,6 +156,40 @@ def test_a_step_is_of_one_round_and_so_is_a_tree(depth: int) -> None:
     assert torch.equal(leaves.nodes, y[leaves.rows].unsqueeze(1) * torch.tensor([1, 2, 3]))
 
 
+class Replies(Sums):
+    """Tells in the second round alone what the host split itself."""
+
+    def take_round(self) -> None:
+        if self.round == 1:
+            y, rows = self.wire.labels.astype(int) + 1, self.wire.rows
+            self.wire.send("partition", "passive1", "active", 10 * y, rows)
+        super().take_round()
+
+
+def test_a_tree_has_one_number_in_all_tables() -> None:
+    """A table of one round has no tree twice, and its tree was the first one of other tables."""
+
+    @dataclass(frozen=True)
+    class Deep(Toy):
+        sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset(
+            {*Toy.sends, ("partition", "passive", "active")}
+        )
+
+        def start(self, wire: Wire) -> Learner:
+            return Replies(wire)
+
+        def planned_facts(self, *args: Any) -> Facts:
+            return replace(super().planned_facts(*args), extra={"depth": 3})
+
+    wanted = [("passive1", way, "partition", "all") for way in ("received", "sent")]
+    trained = train(Deep(), small_stack([0]), [0], wanted=wanted)
+    view = make_view(trained.algorithm, trained.fed, {}, AttackSpec("", adversary=("passive1",)), 0)
+    leaves, y = find_leaves(view), trained.fed.stack.tasks[0].y
+    mine = y[leaves.rows]
+    expected = torch.stack([mine, torch.maximum(2 * mine, 10 * (mine + 1)), 3 * mine], dim=1)
+    assert torch.equal(leaves.nodes, expected)
+
+
 def test_a_step_of_an_earlier_round_is_refused() -> None:
     class Anew(Sums):
         def take_round(self) -> None:

@@ -106,10 +106,15 @@ def count_trees_a_round(view: View) -> int:
 def find_trees(view: View, table: Table) -> Tensor:
     """The number of the tree that each row of a table is of, (m,).
 
-    A step is a level of a tree, counted over all trees. A tree is of one epoch: where it would be
-    of several, there is one for each.
+    A step is a level of a tree, counted over all trees. A tree is of one epoch: where one of the
+    view would be of several, there is one for each.
     """
     depth = int(view.facts.extra.get("depth", 1))
-    tree = table.step.div(depth, rounding_mode="floor")
-    apart = table.epoch * APART + tree
-    return tree if len(tree.unique()) == len(apart.unique()) else apart
+
+    def number(of: Table) -> Tensor:
+        return of.epoch * APART + of.step.div(depth, rounding_mode="floor")
+
+    every = [table, *(of for key, of in view.tables.items() if key[2] == "all")]
+    seen = torch.cat([number(of).unique_consecutive() for of in every]).unique()
+    is_apart = len((seen % APART).unique()) < len(seen)
+    return number(table) if is_apart else number(table) % APART
