@@ -457,7 +457,7 @@ def _run(args: list[str], show_traceback: bool) -> int:
             return fail(f"error: {error.filename}: {error.strerror}.", 2, show_traceback)
         if (number := error.errno) is not None and number in _DISK:
             why = os.strerror(number)
-            text = f"error: a file cannot be written: {why}. Make room, and run it again."
+            text = f"error: a file cannot be written: {why}. Mend that, and run it again."
             return fail(text, 2, show_traceback)
         return report_defect(error, show_traceback)
     except Exception as error:

@@ -163,9 +163,11 @@ def _fit_columns(
     cells = [[row[k].plain for row in rows] for k in range(len(columns))]
     out = [max(map(len, [c.head, *of])) for c, of in zip(columns, cells, strict=True)]
     names = [max((len(t.partition("(")[0]) for t in of), default=0) for of in cells]
-    for whole, least in ((True, 0), (True, 12), (False, 15), (False, 8), (False, 4)):
+    order = ((0, True, True), (12, True, True), (15, False, True), (8, False, False),
+             (4, False, False))  # fmt: skip
+    for least, whole, named in order:
         floors = [
-            _least_width(column, of, whole, least, name)
+            _least_width(column, of, least, name if named else None, whole=whole)
             for column, of, name in zip(columns, cells, names, strict=True)
         ]
         over = sum(out) + 2 * (len(out) - 1) - width
@@ -178,12 +180,12 @@ def _fit_columns(
 
 
 def _least_width(
-    column: tree.Column, cells: Sequence[str], whole: bool, least: int, name: int
+    column: tree.Column, cells: Sequence[str], least: int, name: int | None, *, whole: bool
 ) -> int:
-    """To what a column may shrink: to its longest word where `least` is 0; intervals stay whole at
-    first, and names for long.
+    """To what a column may shrink: to its longest word where `least` is 0; names to `name` at most,
+    if it is not None, and intervals not at all if `whole`.
     """
-    if column.kind is Kind.NAME and least not in (4, 8):
+    if column.kind is Kind.NAME and name is not None:
         return name
     if whole and any(", " in t and t.endswith("]") for t in cells):
         return max(map(len, cells))
