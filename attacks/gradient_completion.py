@@ -115,9 +115,8 @@ class GradientCompletion(Attack):
             else History.folded(view.received("gradient", "scaled"))
         )
         rows = history.rows
-        there = torch.isin(known.rows, rows)
-        fixed = torch.searchsorted(rows, known.rows[there])
-        grant = Known(known.rows[there], known.labels[there])
+        grant = known.among(rows)
+        fixed = torch.searchsorted(rows, grant.rows)
         classes = view.facts.classes
         counts = torch.bincount(grant.labels, minlength=classes)
         if int(counts.min()) < 1:

@@ -177,7 +177,5 @@ def _readings(view: View) -> Iterator[tuple[str, Reading]]:
 def _counted(view: View, table: Table, rows: Tensor) -> dict[str, Tensor]:
     """What `zero_pattern` counts of messages, (n, k) by name."""
     out = {c.name: c.value for c in counts(view, table, table.by_row[1], len(rows))}
-    known = view.require_known()
-    there = torch.isin(known.rows, rows)
-    grant = Known(known.rows[there], known.labels[there])
-    return out | dict(batch_order.single_epochs(table, grant))
+    known = view.require_known().among(rows)
+    return out | dict(batch_order.single_epochs(table, known))

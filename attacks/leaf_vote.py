@@ -69,10 +69,9 @@ class LeafVote(Attack):
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, leaves = view.require_known(), find_leaves(view)
+        known = known.among(leaves.rows)
         rows = view.targets["train"]
         rows = rows[torch.isin(rows, leaves.rows)]
-        at = torch.isin(known.rows, leaves.rows)
-        known = Known(known.rows[at], known.labels[at])
         notes = {"trees": len(leaves.trees)}
         if self.by == "model":
             x = _place(leaves, rows, known.rows, view if self.beside else None)

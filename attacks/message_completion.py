@@ -90,8 +90,7 @@ class MessageCompletion(Attack):
         known, classes = view.require_known(), view.facts.classes
         number = view.facts.label.numeric
         table = view.received(self.kind, "all+")
-        there = torch.isin(known.rows, table.rows)
-        grant = Known(known.rows[there], known.labels[there])
+        grant = known.among(table.rows)
         if len(grant.labels.unique()) < 2:
             raise self.lacks(TWO_CLASSES, len(grant.labels.unique()))
         rows, found = figures(table, mean=number or "question" in view.facts.extra)

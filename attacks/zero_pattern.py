@@ -134,7 +134,7 @@ def _read(view: View, table: Table) -> tuple[Tensor, Tensor, str, list[str]]:
     found = counts(view, table, place, len(rows))
     known, single = view.known, list[Count]()
     if known is not None:
-        known = Known(*(t[torch.isin(known.rows, rows)] for t in (known.rows, known.labels)))
+        known = known.among(rows)
         single = [Count(name, of, None) for name, of in batch_order.single_epochs(table, known)]
     never = view.targets["train"][~torch.isin(view.targets["train"], rows)]
     if len(never):

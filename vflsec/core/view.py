@@ -290,6 +290,15 @@ class Known:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def among(self, rows: Tensor) -> Known:
+        """Those that are among sample ids (n,)."""
+        return self.take(torch.isin(self.rows, rows))
+
+    def take(self, at: Tensor) -> Known:
+        """Those where `at` (q,) is true."""
+        values = None if self.values is None else self.values[at]
+        return Known(self.rows[at], self.labels[at], values)
+
     def of_class(self, c: int) -> Tensor:
         """Sample ids of the known rows of class `c`, in grant order."""
         return self.rows[self.labels == c]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vflsec.core.attack import Attack
 from vflsec.core.message_kinds import find_kinds
-from vflsec.core.view import Known, View, as_needs
+from vflsec.core.view import View, as_needs
 
 ROWWISE = find_kinds(lambda kind: kind.has_every_row)
 
@@ -30,9 +30,7 @@ def drop_unobserved_rows(attack: Attack, view: View) -> View:
     if came is None or bool(came[asked].all()) or not bool(came[train].any()):
         return view
     if known is not None:
-        at = came[known.rows]
-        values = None if known.values is None else known.values[at]
-        known = Known(known.rows[at], known.labels[at], values)
+        known = known.take(came[known.rows])
     if aux is not None:
         aux = {p: (r[came[r]], x[came[r]]) for p, (r, x) in aux.items()}
     targets = {**view.targets, "train": train[came[train]]}

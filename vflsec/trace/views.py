@@ -410,8 +410,7 @@ class Evidence(Source):
         known, aux = self.known(spec), self._aux(spec)
         targets = self._find_targets(spec, known, aux)
         if known is not None and not bool((some := self._find_whole(spec, known.rows)).all()):
-            values = None if known.values is None else known.values[some]
-            known = Known(known.rows[some], known.labels[some], values)
+            known = known.take(some)
         models = {p: self._parts(p, p) for p in self.who}
         others = [
             p for p in self.trace.manifest.names
