@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -11,16 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import load
 
 
 def _check(root: Path, script: str) -> Any:
     """A script of .ci as a module."""
-    spec = importlib.util.spec_from_file_location(script, root / ".ci" / f"{script}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(root / ".ci" / f"{script}.py")
 
 
 def test_no_circle_among_files(root: Path) -> None:

@@ -9,7 +9,6 @@ below with the reason why it is not run.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import shutil
@@ -17,7 +16,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -25,6 +23,7 @@ import pandas as pd
 import pytest
 import typer
 from audited import SCENARIO, Planted, audited, gate
+from scripts import load
 
 from vflsec.cli import main
 from vflsec.engine.run import run_audit
@@ -93,17 +92,6 @@ def refused(page: Path) -> list[str]:
     return [shlex.join(shlex.split(f)) for f in found]
 
 
-def tables() -> ModuleType:
-    """The script that makes the tutorials' tables."""
-    path = ROOT / "docs" / "tutorials" / "make_tables.py"
-    spec = importlib.util.spec_from_file_location("make_tables", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def subcommand(words: list[str]) -> list[str]:
     """The words of a `vflsec` command, ``new attack`` among them."""
     return words[1:3] if words[1:2] == ["new"] else words[1:2]
@@ -162,7 +150,7 @@ def test_commands_work(
     page: Path, folder: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if page.parent.name == "tutorials":
-        tables().make(folder)
+        load(ROOT / "docs" / "tutorials" / "make_tables.py").make(folder)
     for text in commands(page):
         words = shlex.split(text)
         if "=" in words[0]:  # a variable before the command

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from scripts import load
 
 from vflsec.audit.result_row import COLUMNS
 from vflsec.cli import main
@@ -15,20 +14,12 @@ from vflsec.cli.catalog import KINDS, SECTION_NAMES, list_kind
 from vflsec.config.schema import SECTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
+SITE_PAGES = ROOT / ".ci" / "site_pages.py"
 
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    return _module().pages()  # type: ignore[no-any-return]
-
-
-def _module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("site_pages", ROOT / ".ci" / "site_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load(SITE_PAGES).pages()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,7 +55,7 @@ def test_every_key_of_every_section_is_there(made: dict[str, str]) -> None:
 
 def test_every_command_and_option_is_there(made: dict[str, str]) -> None:
     text = made["reference/commands.md"]
-    commands = _module().commands()
+    commands = load(SITE_PAGES).commands()
     assert {"audit", "check", "init", "gate", "show", "new attack"} <= set(commands)
     for name, command in commands.items():
         assert f"## vflsec {name} {{" in text

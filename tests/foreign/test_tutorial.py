@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripts import load
 
 from vflsec.cli.main import main
 from vflsec.report.exports import load_summary
@@ -37,11 +37,7 @@ def test_quoted_lines_stand_in_the_files() -> None:
 
 
 def test_both_sides_draw_the_same_batches() -> None:
-    spec = importlib.util.spec_from_file_location("application", CODE / "application.py")
-    assert spec is not None
-    assert spec.loader is not None
-    app = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(app)
+    app = load(CODE / "application.py")
     epoch = [i for step in range(app.STEPS // app.EPOCHS) for i in app.rows_of(step)]
     assert sorted(epoch) == list(range(app.ROWS))
     shop = app.Shop(0)
