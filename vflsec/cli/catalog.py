@@ -199,7 +199,8 @@ def _format_default(value: str) -> str:
     if value.startswith("field("):
         return value.partition("default_factory=")[2].rstrip(")") + "()"
     try:
-        return json.dumps(ast.literal_eval(value))  # as it is written in a scenario
+        found = ast.literal_eval(value)
+        return "none" if found is None else json.dumps(found)  # as it is written in a scenario
     except (ValueError, SyntaxError, TypeError):
         return value  # '' for none, or a name of the file
 
