@@ -85,7 +85,9 @@ def find_open_nodes(facts: RunFacts) -> str:
     return f"the profile {facts.profile} shows every party the node of every row"
 
 
-def describe_view(facts: RunFacts, why: str = "row sets add up over trees") -> str:
+def describe_view(facts: RunFacts) -> str:
     """Why nothing is claimed of a policy of row sets, with the view in which it holds, in words."""
-    inside = f"it holds for the row sets that passive parties help to split, and {why}"
-    return find_open_nodes(facts) or inside
+    return find_open_nodes(facts) or (
+        "it holds for the row sets that passive parties help to split, and row sets add up over "
+        "trees"
+    )

@@ -51,15 +51,10 @@ class Regression:
         return self.made() if callable(self.made) else self.made
 
 
-def by_column(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> Tensor:
-    """R^2 (k,) of each column of (n, d); 0 of one that does not vary.
-
-    `columns` (d,) says of which column each number is, where one may have several (the codes of a
-    category); None where each has one.
-    """
+def by_column(guess: Tensor, truth: Tensor) -> Tensor:
+    """R^2 (d,) of each column of (n, d); 0 of one that does not vary."""
     truth = truth.double()
-    spread, off = truth.var(0, correction=0), (guess.double() - truth) ** 2
-    spread, off = (_added(x, columns) for x in (spread, off.mean(0)))
+    spread, off = truth.var(0, correction=0), ((guess.double() - truth) ** 2).mean(0)
     return torch.where(spread > 0, 1 - off / spread.clamp_min(1e-300), torch.zeros_like(spread))
 
 
@@ -73,7 +68,8 @@ def _added(x: Tensor, columns: Tensor | None) -> Tensor:
 def r_squared(guess: Tensor, truth: Tensor, columns: Tensor | None = None) -> float:
     """1 - squared error / variance, mean over columns that vary; 0 if none does.
 
-    `columns` as for :func:`by_column`.
+    `columns` (d,) says of which column each number is, where one may have several (the codes of a
+    category); None where each has one.
     """
     spread = _added(truth.var(0, correction=0), columns)
     use = spread > 1e-12
@@ -102,7 +98,7 @@ def choose_best(
     Args:
         fits: of the same rows and columns, with what they answer for known rows.
         y: the known values (q, d).
-        columns: as for :func:`by_column`.
+        columns: as for :func:`r_squared`.
 
     Returns:
         the answer, and the name of the fit that each number is answered by.
@@ -134,7 +130,7 @@ def choose_best(
 
 
 def of_columns(fits: Sequence[Regression], y: Tensor, columns: Tensor) -> list[Regression]:
-    """The fits with the R^2 of known values (q, d) by column, as for :func:`by_column`."""
+    """The fits with the R^2 of known values (q, d) by column, as for :func:`r_squared`."""
     return [
         f if f.held is None else replace(f, cv=r_squared(f.held.double(), y.double(), columns))
         for f in fits
