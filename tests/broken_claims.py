@@ -68,6 +68,13 @@ class KeepsLabels(BrokenClaim):
         return y.clone()
 
 
+class KeepsRows(KeepsLabels):
+    """The same, said to protect whole rows."""
+
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
+        return replace(super().guarantee(strength, facts), protects="row")
+
+
 class ThirdPaid(LearnedPrior):
     """A learned prior whose answers and statistic cost three times what it claims."""
 

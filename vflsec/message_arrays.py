@@ -77,8 +77,8 @@ def audit_messages(
     Args:
         messages: of one training, or of several of one system, which are repetitions. Three are
             the fewest that can pass a gate.
-        labels: (N,) class numbers from 0, or numbers of a quantity (floats). The attacker is
-            granted those of the known rows and the class shares; the scorer alone reads the others.
+        labels: (N,) class numbers from 0, each of some row, or numbers of a quantity (floats). The
+            attacker is granted those of the known rows and the class shares; the scorer alone reads the others.
         known: how many rows the party is assumed to have the labels of, drawn by `seed`, half of
             them from each of two classes and alike beyond; or which rows. They are not scored.
         gates: sections as in a scenario.
@@ -99,10 +99,11 @@ def audit_messages(
     y, out = np.asarray(labels), Path(out)
     if y.ndim != 1 or y.dtype.kind not in "iufb":
         raise ShapeError.must("audit_messages: labels", "be numbers (N,)", f"{y.dtype} {y.shape}")
-    quantity = y.dtype.kind == "f"
+    quantity, found = y.dtype.kind == "f", np.unique(y[y == y])
     y = y if quantity else y.astype(np.int64)
-    if not quantity and (len(y) == 0 or y.min() < 0 or y.max() == 0):
-        raise ConfigError("audit_messages: labels must be class numbers from 0, of two or more.")
+    if len(found) < 2 + quantity or not (quantity or np.array_equal(found, np.arange(len(found)))):
+        rule = "be whole class numbers 0, 1, ... without a gap, or floats of three values or more"
+        raise ConfigError.must("audit_messages: labels", rule, found[:4].tolist())
     told = _draw_known(y, known, seed, quantity)
     steps = [list(_read_steps(m, len(y))) for m in trainings]
     if (out / "traces").exists():

@@ -14,6 +14,7 @@ from broken_claims import (
     ForgetsNoise,
     HalfFlips,
     KeepsLabels,
+    KeepsRows,
     LongEmbeddings,
     NoiseBeforeClipping,
     ThirdPaid,
@@ -206,6 +207,17 @@ def test_leaves_of_a_quantity_contradict_a_claim_that_keeps_its_values() -> None
     for result in results:
         (row,) = [m for m in result.measures if m.metric == "epsilon_lower"]
         assert float(row.value or 0) > float(row.notes["claimed"])
+
+
+@pytest.mark.parametrize("algorithm", ["splitnn", "secureboost"])
+def test_a_claim_of_rows_by_the_label_party_is_held_to_labels(algorithm: str) -> None:
+    """A row has its label. Rows of its own columns say nothing to itself."""
+    params = {"splitnn": {"epochs": 3, "patience": 0}, "secureboost": {"trees": 5}}[algorithm]
+    cell = CellSpec({"name": "w"}, algorithm, params, (DefenseSpec("broken", {}, "", 2.0),), 0)
+    with registered(KeepsRows()):
+        (result,) = run_cohort([cell], [], {0: small_task(0, n=600)}, device="cpu")
+    (row,) = [m for m in result.measures if m.metric == "epsilon_lower"]
+    assert float(row.value or 0) > float(row.notes["claimed"])
 
 
 def test_canaries_of_a_quantity_and_canaries_that_are_not_there() -> None:

@@ -136,7 +136,7 @@ def _add_guarantees(
         measured = [[] for _ in results] if cells[0].untested else measure_claims(training)
         _add(results, measured)
         for result, found in zip(results, measured, strict=True):
-            result.guarantees = add_untested(result, found)
+            result.guarantees = add_untested(result, found, tasks[result.spec.seed])
 
 
 class _Progress:

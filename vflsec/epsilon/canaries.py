@@ -45,10 +45,15 @@ class Planted:
         return self.pairs.gather(1, self.coins.unsqueeze(1)).squeeze(1)
 
 
+def count_canaries(task: Task) -> int:
+    """How many are planted: half of the labelled training rows, up to a limit."""
+    return min(MOST, len(task.sets["labelled"]) // 2)
+
+
 def _canaries(task: Task, seed: int, kind: str) -> Planted:
     g = generator(seed, "planted", kind)
     rows = task.sets["labelled"]
-    chosen = rows[torch.randperm(len(rows), generator=g)[: min(MOST, len(rows) // 2)]]
+    chosen = rows[torch.randperm(len(rows), generator=g)[: count_canaries(task)]]
     coins = (torch.rand(len(chosen), generator=g) < 0.5).long()
     return Planted(chosen, coins, torch.tensor([0, 1]).expand(len(chosen), 2))
 

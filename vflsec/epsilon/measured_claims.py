@@ -2,8 +2,9 @@
 
 Canaries are planted in a copy of the cohort's data and trained with it by the same algorithm under
 the same policies; they are guessed from what the adversary of the claim has in its View. What the
-claim is about decides which secret is planted: a label, a row of the party that owns the policy, or
-whether a row is there at all (:mod:`vflsec.epsilon.inserted_rows`). A claim of all that is computed
+claim is about decides which secret is planted: a label, a row of the passive party that owns the
+policy, or whether a row is there at all (:mod:`vflsec.epsilon.inserted_rows`). The active party's
+row has its label, so a claim of such rows is held to labels. A claim of all that is computed
 from labels is held to what the trained system answers for them, too; one of messages takes the
 models as known, so what they tell is no contradiction.
 """
@@ -24,7 +25,7 @@ from vflsec.core.policy import Guarantee, Policy
 from vflsec.core.task import Task
 from vflsec.core.view import Need, Table, View
 from vflsec.epsilon import canary_bounds
-from vflsec.epsilon.canaries import Planted, plant_labels, plant_rows
+from vflsec.epsilon.canaries import Planted, count_canaries, plant_labels, plant_rows
 from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.inserted_rows import score_canaries
 from vflsec.epsilon.labels_again import ask_again, tally_released
@@ -58,7 +59,8 @@ def measure_claims(training: Training) -> list[list[Measure]]:
             continue
         if policy.counted != "gradients":
             label = any(g.protects == "label" for g in made)
-            by_party["" if label else training.owners(i)[0]].append(i)
+            hosts = [p for p in training.owners(i) if p != training.stack.first.active]
+            by_party["" if label or not hosts else hosts[0]].append(i)
         else:
             twin, scored = score_canaries(training, i)
             seen = [_Inserted(at, *_claims(twin, r), s) for r, (at, s) in enumerate(scored)]
@@ -342,15 +344,20 @@ def check_planned(claims: Sequence[Claim], expected: Mapping[str, int]) -> list[
     return out
 
 
-def add_untested(result: CellResult, found: Sequence[Measure]) -> list[Claim]:
+def add_untested(result: CellResult, found: Sequence[Measure], task: Task) -> list[Claim]:
     """The claims of a result, each with why it was not tested, ``""`` where it was or is none.
 
     Args:
         result: with its claims.
         found: what canaries measured of them.
+        task: that was trained.
     """
     done = {m.notes["defense"]: m.notes for m in found}
-    why = "[audit] canaries = false" if result.spec.untested else "too few rows to plant canaries"
+    why = "none of its messages came to another party"
+    if result.spec.untested:
+        why = "[audit] canaries = false"
+    elif count_canaries(task) < LEAST_CANARIES:
+        why = "too few rows to plant canaries"
     out = []
     names = number_repeats(claim.defense for claim in result.guarantees)
     for name, claim in zip(names, result.guarantees, strict=True):
