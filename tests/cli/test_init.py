@@ -124,17 +124,17 @@ def test_what_is_written_runs(world: World, tmp_path: Path, cli: Cli) -> None:
     assert {v["adversary"] for v in judged} == {"passive"}
 
 
-VOTES = ("leaf_vote", "leaf_vote")
+VOTES, SCORES = ("leaf_vote", "leaf_vote"), "equation_solving"
 
 
 @pytest.mark.parametrize(("algorithm", "label", "attacks", "defense"), [
     ("secureboost", ["default"], [*VOTES, "gradient_pair", "bin_sums"], "local_trees"),
     ("secureboost", ["rare"], [*VOTES, "leaf_graph", "gradient_pair", "bin_sums"], "local_trees"),
     ("secureboost", ["default", "late"], [*VOTES, "gradient_pair", "bin_sums"], "local_trees"),
-    ("vertical_glm", ["default"], ["glm_gradient"], "label_dp"),
-    ("vertical_glm", ["default", "late"], ["glm_gradient"], "min_batch"),
-    ("vertical_glm", ["income"], ["glm_gradient"], "min_batch"),
-    ("scorecard", ["default"], ["woe_inversion", "glm_gradient"], "label_dp"),
+    ("vertical_glm", ["default"], ["glm_gradient", SCORES], "label_dp"),
+    ("vertical_glm", ["default", "late"], ["glm_gradient", SCORES], "min_batch"),
+    ("vertical_glm", ["income"], ["glm_gradient", SCORES], "min_batch"),
+    ("scorecard", ["default"], ["woe_inversion", "glm_gradient", SCORES], "label_dp"),
 ])  # fmt: skip
 def test_systems_that_are_no_networks_get_what_reads_their_messages(
     algorithm: str, label: list[str], attacks: list[str], defense: str,
@@ -154,8 +154,8 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     assert [a.name for a in root.attack] == attacks
     assert {a.known_rows for a in root.attack if a.name == "leaf_graph"} <= {0}
     whom = {a.adversary for g in make_plan(load_scenario(out)).groups for a in g.attacks
-            if a.name == "bin_sums" and g.role == "audit"}  # fmt: skip
-    assert whom == ({(root.data[0].active,)} if "bin_sums" in attacks else set())
+            if a.name in ("bin_sums", SCORES) and g.role == "audit"}  # fmt: skip
+    assert whom == {(root.data[0].active,)}
     (swept,) = root.defense
     assert swept.name == defense
     assert {(g.defense, g.strength) for g in root.gate} == {(defense, max(swept.strength or []))}

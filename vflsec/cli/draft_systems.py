@@ -36,8 +36,8 @@ class System:
         otherwise: what does where the label is not one of classes; None for the same.
         attacks: on labels, with their settings; None for those on gradients of networks.
         by_size: of these, attacks that tell classes by their sizes.
-        sums: the active party's attack on the columns of a lone passive party, by what it decrypts;
-            ``""`` for none.
+        columns: the active party's attack on those of a lone passive party, by what it can read,
+            with its settings; None for those on embeddings.
     """
 
     settings: tuple[str, ...]
@@ -45,12 +45,13 @@ class System:
     otherwise: Sweep | None = None
     attacks: tuple[tuple[str, Table], ...] | None = None
     by_size: frozenset[str] = frozenset()
-    sums: str = ""
+    columns: tuple[str, Table] | None = None
 
 
 _RANDOMISED = Sweep(
     "label_dp", "Randomised labels, by 1 / epsilon; 0 is undefended.", (0, 0.5, 1), 1
 )
+_BY_SCORES: tuple[str, Table] = ("equation_solving", {"equations": "score"})
 
 SYSTEMS: Mapping[str, System] = {
     "splitnn": System(
@@ -72,7 +73,7 @@ SYSTEMS: Mapping[str, System] = {
             ("gradient_pair", {"known_rows": 0}),  # set aside where pairs are encrypted
         ),
         by_size=frozenset({"leaf_graph"}),
-        sums="bin_sums",
+        columns=("bin_sums", {}),
     ),
     "vertical_glm": System(
         ("# epochs = 20", "# batch_size = 320"),
@@ -83,11 +84,13 @@ SYSTEMS: Mapping[str, System] = {
             (0, 2), 2,
         ),
         attacks=(("glm_gradient", {}),),
+        columns=_BY_SCORES,
     ),
     "scorecard": System(
         ("# bins = 10", "# min_iv = 0.02", "# epochs = 20", "# batch_size = 320"),
         _RANDOMISED,
         attacks=(("woe_inversion", {}), ("glm_gradient", {})),
+        columns=_BY_SCORES,
     ),
 }  # fmt: skip
 """What `init` drafts, by algorithm."""

@@ -80,6 +80,7 @@ def scenario_text(
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
+        of_columns=(of[0], grants | of[1]) if (of := system.columns) and len(others) == 1 else None,
         of_messages=_list_own(system, known, by_size=one and _is_unequal(source.y[rows])),
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
