@@ -114,6 +114,14 @@ def test_a_limit_on_exposed_people_is_none_on_what_leaks_of_the_many(
     assert (find_tone(summary) is Tone.GOOD) is limited
 
 
+def test_a_wide_limit_on_one_secret_excuses_no_leak_of_another() -> None:
+    """Columns revealed at +0.25 went unnamed beside a limit of 0.4 on labels."""
+    at = Training("toy", "splitnn", "iso", 5.0)
+    points = [make_point(at, "norm", "label", 0.05), make_point(at, "grn", "feature", 0.25)]
+    summary = make_summary(points, [Gate(max=0.4, target="label")])
+    assert [c.target for c in find_deployed(summary)] == ["feature"]
+
+
 FAILS = {
     Origin.GATE: Rule.EXCEEDED,
     Origin.BASELINE: Rule.REGRESSION,

@@ -73,10 +73,9 @@ def find_tone(summary: Summary) -> Tone:
 
 
 def _allowed(summary: Summary) -> float:
-    """The least advantage that gates allow, :data:`USUAL` where none limits one."""
+    """The least advantage that gates allow, of something else, or :data:`USUAL` if that is less."""
     gates = [v.gate for v in summary.limits if v.defense]
-    return min((g.max for g in gates if g.metric == "advantage" and g.max is not None),
-               default=USUAL)  # fmt: skip
+    return min([USUAL, *(g.max for g in gates if g.metric == "advantage" and g.max is not None)])
 
 
 def describe_ungated(summary: Summary) -> list[str]:
