@@ -80,9 +80,10 @@ def find_validated(
 ) -> dict[Place, Validation]:
     """What is shown to work at every place of the audit.
 
-    The bound is corrected for every run, split and phase looked at there (Bonferroni), for looking
-    at a positive control as well, and for the places of one data set and algorithm (Holm 1979): in
-    at most 1 - `confidence` of the systems without a leak any attack is shown to work by luck.
+    The bound is corrected for looking at a positive control as well, and for all figures of one
+    attacker and target (Holm 1979), as what is called significant is: of these attacks any is shown
+    to work by luck in at most 1 - `confidence` of the systems without a leak, and what leaks
+    significantly without a defense is shown to work.
 
     Args:
         own: summary of the audit.
@@ -110,14 +111,15 @@ def find_validated(
     shown = _measured(own, Evidence.UNDEFENDED, lambda p: p.place)
     planted = _measured(control or (), Evidence.POSITIVE_CONTROL, lambda p: role(p.place))
     seen: dict[Place, list[_Looks]] = {}
-    made = (p.place for p in own if p.attack and p.status not in UNMADE)
-    for place in dict.fromkeys(made):
+    made = [p for p in own if p.attack and p.status not in UNMADE]
+    for place in dict.fromkeys(p.place for p in made):
         mine = role(place)
         of = (shown.get(place), planted.get(mine) or planted.get((*mine[:-1], None)))
         seen[place] = [looks for looks in of if looks is not None]
     level = _find_level(confidence, control is not None)
     out = {place: replace(_NEVER, place=place) for place in seen}
-    for places in group_by(seen, lambda at: (at.dataset, at.algorithm)).values():
+    asked = {p.place: (p.dataset, p.algorithm, p.adversary, p.target, p.victim) for p in made}
+    for places in group_by(seen, asked.__getitem__).values():
         out |= _judge_places({place: seen[place] for place in places if seen[place]}, level)
     return out
 
@@ -127,7 +129,7 @@ def find_least_gain(places: int, seeds: int, confidence: float = 0.95) -> float:
     others is, beside a positive control; in units of its standard deviation over seeds.
 
     Args:
-        places: attacks by one adversary in one system, say.
+        places: attacks by one adversary on one target.
         seeds: trainings, or recorded runs; two or more.
         confidence: as for :func:`find_validated`.
     """
@@ -143,17 +145,20 @@ def _find_level(confidence: float, beside: bool) -> float:
 
 
 def _judge_places(seen: Mapping[Place, list[_Looks]], level: float) -> dict[Place, Validation]:
-    """What is shown at the places of one system, at a level over all of them (Holm)."""
+    """What is shown at places, at a level over all figures of them from each source (Holm)."""
     out: dict[Place, Validation] = {}
-    left, many, alpha = list(seen), len(seen) + 1, level
+    left, many, tails = list(seen), len(seen) + 1, dict[Evidence, float]()
     while left and len(left) < many:  # what is shown to work is no more in the way of others
-        many, alpha = len(left), level / len(left)
+        many = len(left)
+        looks = group_by((x for place in left for x in seen[place]), lambda x: x.source)
+        tails = {source: level / sum(len(x.found) for x in of) for source, of in looks.items()}
         for place in left:
-            best = max((x.judge(alpha) for x in seen[place]), key=lambda pair: pair[0])
+            best = max((x.judge(tails[x.source]) for x in seen[place]), key=lambda pair: pair[0])
             out[place] = replace(best[1], place=place)
         left = [place for place in left if not out[place].validated]
     for place in left:
-        ways = [x.count_seeds(alpha) for x in seen[place] if x.source is Evidence.UNDEFENDED]
+        ways = [x.count_seeds(tails[x.source]) for x in seen[place]
+                if x.source is Evidence.UNDEFENDED]  # fmt: skip
         out[place] = replace(out[place], more_seeds=next(iter(ways), None))
     return out
 
@@ -200,17 +205,16 @@ class _Looks:
     source: Evidence
     found: list[Leakage] = field(default_factory=list)
 
-    def judge(self, alpha: float) -> tuple[float, Validation]:
-        """The lower bound at a level, over all of them, of the largest advantage, and its words."""
-        bounds = [(x.lower(alpha / len(self.found)), x.least.mean) for x in self.found]
+    def judge(self, tail: float) -> tuple[float, Validation]:
+        """The largest lower bound, each at this tail, of an advantage, and its words."""
+        bounds = [(x.lower(tail), x.least.mean) for x in self.found]
         low, mean = max((-math.inf if b is None else b, m) for b, m in bounds)
         bound = show(low, 0.0, "+.3f")
         text = f"advantage {mean:+.3f} {self.source.words}, lower bound {bound}"
         return low, Validation(low > 0, text, self.source)
 
-    def count_seeds(self, alpha: float) -> int | None:
+    def count_seeds(self, tail: float) -> int | None:
         """Seeds to add until :meth:`judge` would show it; None if too many would be."""
-        tail = alpha / len(self.found)
         gains = (x for x in self.found if x.least.mean >= LEAST)
         ways = [n for x in gains if (n := x.seeds_until(0.0, tail, tail)) is not None]
         return min(ways, default=None)
