@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import shutil
 from contextlib import closing
@@ -95,6 +96,21 @@ def test_no_guess_is_no_success(trace: Path, tmp_path: Path, cli: Cli) -> None:
     score = ["trace", "score", str(tmp_path / "o" / "guesses"), "--truth", str(tmp_path / "labels")]
     assert cli(*score, "--out", tmp_path / "s") == 3
     assert "No attack made a guess: nothing was audited." in cli.err
+
+
+def test_a_limit_on_a_run_that_was_cut_off_is_left_open(tmp_path: Path, cli: Cli) -> None:
+    """No attack looks at it. Without a limit that ended with 3, with one in an error."""
+    how = {"party": "bank", "role": "passive", "rows": N} | GRANTS
+    with vflsec.record(tmp_path / "whole", **how) as rec:  # type: ignore[arg-type]
+        rec.tell("gradient", np.ones((N, 2)), range(N), sent=False)
+        cut = shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    kept = cut / "view" / "bank" / "observer.json"  # a simulation ends its phases one by one
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"moments": []}))
+    write_truth(cut, np.arange(N), LABELS.numpy())
+    out = tmp_path / "o"
+    assert cli("trace", "audit", cut, "--max", "0.1", "--out", out) == 3, cli.err
+    (verdict,) = load_summary(out)["gates"]
+    assert (verdict["verdict"], verdict["rule"]) == ("INCONCLUSIVE", "nothing_selected")
 
 
 def test_what_is_granted_later_is_as_if_recorded_with_it(

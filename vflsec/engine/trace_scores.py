@@ -188,12 +188,12 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
 
 
 def _check_gates(rows: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a gate that no result answers, before anything is written."""
+    """Refuse a gate that no result answers, if there are any, before anything is written."""
     points, keys = list_measured(read_records(rows)), [f.name for f in fields(Gate)]
     for section in gates:
         for key in section:
             check.one_of("gate: key", key, keys)
-        for wrong in list_unanswerable(Gate(**section), points):
+        for wrong in list_unanswerable(Gate(**section), points) if points else ():
             raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
 
 

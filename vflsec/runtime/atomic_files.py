@@ -53,7 +53,7 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
         temporary.chmod(0o644)
         os.replace(temporary, path)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise _unwritable(path, error) from None
     finally:
         if temporary is not None:
@@ -103,9 +103,9 @@ def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
         if path.exists() and not path.is_file():
             raise OSError(errno.EINVAL, "it is a device, a pipe or a folder")
         whole = Path(os.path.realpath(path))  # what a link points at
-        write_atomic(whole, lambda new: new.write_text(text, encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from None
+    write_atomic(whole, lambda new: new.write_text(text, encoding="utf-8"))
 
 
 def read_text(path: Path) -> str:
