@@ -126,6 +126,7 @@ BAD: list[tuple[str, Change, str]] = [
     ("leaves", lambda s: s + "1,2\n", "as many fields"),
     ("known", lambda s: s + "c999,good\n", "row c999 is in no tree of the leaves"),
     ("known", lambda s: s + "c3,\n", "row c3 must have a label"),
+    ("known", lambda s: s.replace("good", "Good"), "'Good'"),
     ("truth", lambda s: s + "c3,good\n", "each row once, got c3 twice"),
     ("columns", lambda s: s.rpartition("c299")[0], "got no c299"),
     ("columns", lambda s: s.replace("row,a,b,c", "row,a,b,c").rpartition(",")[0] + ",tall\n",
