@@ -82,8 +82,8 @@ TUTORIALS = {
           "vflsec init applicants.csv bureau.csv --label defaulted --algorithm scorecard "
           "--out scorecard.toml"),
          ("The audit, with a bureau that knows how 400 of these people paid. By its own records it "
-          "predicts the others nearly as well as by what the bank returns. The bank reads scores of "
-          "the bureau's columns:",
+          "predicts the others nearly as well as by what the bank returns. The bank reads scores "
+          "of the bureau's columns:",
           "vflsec audit scorecard.toml --set attack.0.known_rows=400 "
           "--set attack.1.known_rows=400"),
          ("Strength 1, where drafts begin, costs more utility than the limit allows. An epsilon of "

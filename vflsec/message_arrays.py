@@ -78,7 +78,8 @@ def audit_messages(
         messages: of one training, or of several of one system, which are repetitions. Three are
             the fewest that can pass a gate.
         labels: (N,) class numbers from 0, each of some row, or numbers of a quantity (floats). The
-            attacker is granted those of the known rows and the class shares; the scorer alone reads the others.
+            attacker is granted those of the known rows and the class shares; the scorer alone reads
+            the others.
         known: how many rows the party is assumed to have the labels of, drawn by `seed`, half of
             them from each of two classes and alike beyond; or which rows. They are not scored.
         gates: sections as in a scenario.

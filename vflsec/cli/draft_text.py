@@ -74,13 +74,14 @@ def scenario_text(
     grants: dict[str, Plain] = {"aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
+    of = system.columns
     named = [{"column": c} if (c := _one_column(source, p)) else {} for p in others]
     text: str = env.get_template("scenario.toml.j2").render(
         schema=EDITOR_SCHEMA, data=data, comments=_explain(data, source, found_id),
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
-        of_columns=(of[0], grants | of[1]) if (of := system.columns) and len(others) == 1 else None,
+        of_columns=(of[0], {**grants, **of[1]}) if of and len(others) == 1 else None,
         of_messages=_list_own(system, known, by_size=one and _is_unequal(source.y[rows])),
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),

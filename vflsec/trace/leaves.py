@@ -190,7 +190,7 @@ def _read_labels(beside: Beside, ids: Texts) -> tuple[Labels | None, Labels | No
             raise ConfigError.must(f"{path}: row {row[label == ''][0]}", "have a label", "none")
         rows.append(_find(path, row, ids))
         labels.append(label)
-    if len(labels) > 1 and len(odd := np.setdiff1d(*labels)):
+    if len(labels) > 1 and len(odd := np.setdiff1d(labels[0], labels[1])):
         what = f"{beside.known}: labels"
         raise check.fail(what, f"among those in {beside.truth}", str(odd[0]))
     names, codes = _order(np.concatenate([np.empty(0, np.str_), *labels]))
