@@ -164,6 +164,22 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     assert refused == {"gradient_pair"} & set(attacks)  # it is for the profile that sends pairs
 
 
+@pytest.mark.parametrize(("algorithm", "drafted"), [("vertical_glm", True), ("secureboost", False)])
+def test_columns_of_several_parties_are_attacked_by_what_can_read_them(
+    algorithm: str, drafted: bool, world: World, tmp_path: Path, cli: Cli
+) -> None:
+    """Sums are read of one passive party alone, scores of any number."""
+    ids = {"id": [f"c{i}" for i in range(120)]}
+    bank = write(tmp_path / "bank.csv", **ids, default=world["default"], income=world["income"])
+    others = [write(tmp_path / f"{n}.csv", **ids, **{n: world["income"]}) for n in ("shop", "tel")]
+    out = tmp_path / "case.toml"
+    args = ("--label", "default", "--algorithm", algorithm, "--out", out)
+    assert init(bank, *others, *args) == 0
+    assert any(a.name == SCORES for a in load_scenario(out).root.attack) is drafted
+    (found,) = json.loads(cli.says("check", out, "--format", "json"))
+    assert {r["attack"]["name"] for r in found["plan"]["refused"]} <= {"gradient_pair"}
+
+
 def test_a_system_that_is_not_drafted_is_refused(world: World, tmp_path: Path, cli: Cli) -> None:
     table = write(tmp_path / "people.csv", **world)
     said = cli.refuses("init", table, "--label", "default", "--algorithm", "secure_boost")

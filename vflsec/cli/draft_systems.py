@@ -36,8 +36,8 @@ class System:
         otherwise: what does where the label is not one of classes; None for the same.
         attacks: on labels, with their settings; None for those on gradients of networks.
         by_size: of these, attacks that tell classes by their sizes.
-        columns: the active party's attack on those of a lone passive party, by what it can read,
-            with its settings; None for those on embeddings.
+        columns: the active party's attack on those of others by what it can read, with its
+            settings; None for those on embeddings.
     """
 
     settings: tuple[str, ...]

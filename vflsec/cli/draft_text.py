@@ -16,6 +16,7 @@ from vflsec.config.toml_text import format_pair
 from vflsec.core.rng import numpy_generator
 from vflsec.data.split import count_rarest, row_sets
 from vflsec.plan.room import leaves_no_room, pick_people
+from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import WHICHEVER
 
@@ -74,14 +75,13 @@ def scenario_text(
     grants: dict[str, Plain] = {"aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
-    of = system.columns
     named = [{"column": c} if (c := _one_column(source, p)) else {} for p in others]
     text: str = env.get_template("scenario.toml.j2").render(
         schema=EDITOR_SCHEMA, data=data, comments=_explain(data, source, found_id),
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
-        of_columns=(of[0], {**grants, **of[1]}) if of and len(others) == 1 else None,
+        of_columns=_find_reader(system, source, algorithm) if others else None,
         of_messages=_list_own(system, known, by_size=one and _is_unequal(source.y[rows])),
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
@@ -117,6 +117,16 @@ def _list_own(system: System, known: int, *, by_size: bool) -> list[tuple[str, d
         (name, {"known_rows": known} | dict(settings)) for name, settings in system.attacks or ()
         if by_size or name not in system.by_size
     ]  # fmt: skip
+
+
+def _find_reader(system: System, source: Source, algorithm: str) -> tuple[str, Table] | None:
+    """The attack on columns by what a system sends, if it can be made on these parties."""
+    if system.columns is None:
+        return None
+    parties, made = tuple(source.parties), registry.algorithms.create(algorithm)
+    facts = made.planned_facts(source.active, parties, source.label.outputs)
+    fits = not registry.attacks.create(*system.columns).applicable(facts)
+    return system.columns if fits else None
 
 
 def _as_comment(text: str) -> str:
