@@ -160,8 +160,6 @@ def _bound_share(
     most = max(0, math.ceil(named - _SURE) - _find_luck(alpha / 2, seeds, luck))
     low = intervals.clopper_pearson(least, rows, sure, "lower").low
     high = intervals.clopper_pearson(min(most, rows), rows, sure, "upper").high
-    assert low is not None
-    assert high is not None
     return min(low, share), max(high, share)
 
 

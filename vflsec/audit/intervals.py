@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import scipy
@@ -68,11 +68,14 @@ FEW = 30
 """Rows of a class below which the spread over them says little of an AUC's standard error."""
 
 
-class Interval(NamedTuple):
+Bound = TypeVar("Bound", float, float | None)
+
+
+class Interval(NamedTuple, Generic[Bound]):
     """Lower and upper bound; None where there is none."""
 
-    low: float | None
-    high: float | None
+    low: Bound
+    high: Bound
 
 
 class Auc(NamedTuple):
@@ -93,7 +96,9 @@ def _counts(k: int, n: int) -> None:
     check.integer("intervals: k", int(k), low=0, high=int(n))
 
 
-def clopper_pearson(k: int, n: int, confidence: float = 0.95, side: Side = "two") -> Interval:
+def clopper_pearson(
+    k: int, n: int, confidence: float = 0.95, side: Side = "two"
+) -> Interval[float]:
     """Exact binomial interval for `k` successes in `n` rows (Clopper and Pearson 1934).
 
     A one-sided interval has the natural bound (0 or 1) on its open side.
@@ -223,7 +228,7 @@ def of_few(auc: Auc, positives: int, negatives: int) -> Auc:
     return Auc(auc.value, max(auc.se, hanley_mcneil_se(auc.value, positives, negatives)))
 
 
-def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval:
+def auc_interval(auc: Auc, pairs: int, confidence: float = 0.95) -> Interval[float | None]:
     """Two-sided interval of an AUC: normal on the logit scale, exact at the ends.
 
     An observed AUC of 1 means that `pairs` disjoint pairs were all ranked rightly, which has
@@ -263,7 +268,9 @@ def t_half_width(n: int, confidence: float = 0.95, side: Side = "two") -> float 
     return None if n < 2 else float(scipy.special.stdtrit(n - 1, 1 - tail)) / math.sqrt(n)
 
 
-def t_interval(values: ArrayLike, confidence: float = 0.95, side: Side = "two") -> Interval:
+def t_interval(
+    values: ArrayLike, confidence: float = 0.95, side: Side = "two"
+) -> Interval[float | None]:
     """t interval of the mean of seed means (n,); sample counts are never multiplied by seeds.
 
     With fewer than two values both bounds are None.

@@ -56,7 +56,7 @@ def one_run(
 
     if delta == 0:
         low = clopper_pearson(right, guesses, confidence, "lower").low if guesses else 0.0
-        return math.log(low / (1 - low)) if low is not None and low > 0.5 else 0.0
+        return math.log(low / (1 - low)) if low > 0.5 else 0.0
     if guesses == 0 or p_value(0.0) >= alpha:
         return 0.0
     low, high = 0.0, 60.0
