@@ -21,16 +21,17 @@ from torch import Tensor
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, Verdict
 from vflsec.audit.intervals import clopper_pearson
 from vflsec.audit.leakage import read_records
+from vflsec.audit.point import Training
 from vflsec.core import poisson_sampling
 from vflsec.core.rng import Streams
 from vflsec.engine.cohort import run_cohort
 from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
 from vflsec.plugins import registry
-from vflsec.specs import CellSpec, DefenseSpec
+from vflsec.specs import CellSpec, DefenseSpec, Params
 from vflsec.testing import small_task
 
 SEEDS, ROWS, BATCH = 5, 300, 64
-TRAINING = {"epochs": 3, "batch_size": BATCH, "patience": 0, "hidden": [8], "cut": 4}
+TRAINING: Params = {"epochs": 3, "batch_size": BATCH, "patience": 0, "hidden": [8], "cut": 4}
 Change = Callable[[Tensor], Tensor]
 Hook = Callable[..., Any]
 
@@ -318,7 +319,7 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
     made = (DefenseSpec(name, params, party, strength),)
     cells = [CellSpec({"name": "w"}, "splitnn", TRAINING, made, s) for s in tasks]
     results = run_cohort(cells, [], tasks, device="cpu")
-    at = {"dataset": "w", "algorithm": "splitnn", "defense": name, "strength": strength}
+    at = Training("w", "splitnn", name, strength).as_dict()
     found = [m for r in results for m in r.measures if m.metric == "epsilon_lower"]
     rows = [
         {**at, "cell": str(s), "seed": s, "metric": m.metric, "value": m.value,
@@ -326,12 +327,10 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
         for s, m in enumerate(found)
     ]  # fmt: skip
     promised = [g for r in results for g in r.guarantees]
-    if any(g.epsilon is None for g in promised):
+    epsilons = [g.epsilon for g in promised if g.epsilon is not None]
+    if len(epsilons) < len(promised):
         return None
-    claim = Claimed(
-        **at, epsilon=max(g.epsilon for g in promised), by=name,
-        delta=max(g.delta for g in promised),
-    )  # fmt: skip
+    claim = Claimed(**at, epsilon=max(epsilons), delta=max(g.delta for g in promised), by=name)
     (verdict,) = judge_claims(read_records(rows), [claim])
     return verdict
 

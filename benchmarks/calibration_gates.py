@@ -24,21 +24,21 @@ from typing import Any
 import numpy as np
 import torch
 from calibration_seeds import put_into
-from evidence_pages import opening, table
+from evidence_pages import known, opening, table
 from scipy import special
 
 from vflsec.audit.gate import Gate, Verdict
-from vflsec.audit.intervals import clopper_pearson, conditional_holm
+from vflsec.audit.intervals import clopper_pearson, conditional_holm, mean_of
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import make_records, read_records, summarise
 from vflsec.audit.metrics import score
-from vflsec.audit.point import points_frame
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
-from vflsec.specs import AttackSpec, CellSpec
+from vflsec.runtime.grouping import group_by
+from vflsec.specs import AttackSpec, CellSpec, Params
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "evidence" / "gates.md"
 SEEDS = 5
@@ -203,8 +203,7 @@ def trained(name: str, audits: int, shuffle: bool) -> list[dict[str, Any]]:
 
     Every audit has its own five seeds, and so its own worlds, networks and known rows.
     """
-    section: dict[str, Any] = {"name": name}
-    split = {"shuffle_labels": True} if shuffle else {}
+    section: Params = {"name": name, "shuffle_labels": shuffle}
     params = {"epochs": 5, "batch_size": 64}
     attacks = [
         AttackSpec(n, adversary=("passive",), known_rows=20)
@@ -217,8 +216,8 @@ def trained(name: str, audits: int, shuffle: bool) -> list[dict[str, Any]]:
         tasks, cells = {}, []
         for seed in seeds:
             source = load_source(section, seed, Path())
-            tasks[seed] = make_task(source, seed, **split)
-            cells.append(CellSpec({**section, **split}, "splitnn", params, (), seed))
+            tasks[seed] = make_task(source, seed, shuffle_labels=shuffle)
+            cells.append(CellSpec(section, "splitnn", params, (), seed))
         for result in run_cohort(cells, attacks, tasks, device="cpu"):
             audit = result.spec.seed // 1000
             for row in make_records(result):
@@ -257,13 +256,6 @@ LEAKY: Kinds = [
     ([World(LEAK, 0.03, shared=0.0), World(LEAK, 0.03, alike=0.9)], (TENTH,)),
     ([World(LEAK, 0.06, seeds=n) for n in (8, 10)], (TENTH,)),
 ]
-PARTS = (
-    ("Sealed worlds: nothing leaks", "sealed", SEALED),
-    ("On the limit: one attack has exactly the advantage that is allowed", "on the limit", LIMIT),
-    ("Outside of what the test assumes", "sealed", OPPOSITE),
-    ("Leaky worlds: one attack has an advantage of 0.2", "leaky", LEAKY),
-)  # fmt: skip
-
 GAPS, NOISY = (0.0, 0.02, 0.05, 0.1), 0.08
 SEVERAL: Kinds = [
     ([World((0.1,), s, gaps=GAPS, cv=NOISY) for s in SPREADS], (TENTH,)),
@@ -273,7 +265,13 @@ SEVERAL: Kinds = [
     ([World((0.0,), s, gaps=GAPS, cv=NOISY) for s in SPREADS], (TENTH,)),
     ([World(FOUR, 0.03, gaps=GAPS, cv=NOISY)], (TENTH,)),
 ]
-PARTS = (*PARTS, ("Several controls, one named by noisy cross-validation", "drawn", SEVERAL))
+PARTS = (
+    ("Sealed worlds: nothing leaks", "sealed", SEALED),
+    ("On the limit: one attack has exactly the advantage that is allowed", "on the limit", LIMIT),
+    ("Outside of what the test assumes", "sealed", OPPOSITE),
+    ("Leaky worlds: one attack has an advantage of 0.2", "leaky", LEAKY),
+    ("Several controls, one named by noisy cross-validation", "drawn", SEVERAL),
+)  # fmt: skip
 
 LARGE = "On the limit, many audits"
 MANY = [(World((0.0,), s), 0.0) for s in SPREADS] + [
@@ -300,9 +298,10 @@ def add_trained(add: Callable[[str, str, Gate, Sequence[Verdict]], None], audits
         add("Trained systems", "sealed, 3 attacks", gate, verdicts(real, gate))
     real = trained("leaky", max(audits // 3, 1), shuffle=False)
     add("Trained systems", "leaky, 3 attacks", TENTH, verdicts(real, TENTH))
-    gain = points_frame(summarise(read_records(real)))
-    gain = gain[gain["metric"] == gain["primary"]].groupby(["attack", "split"])["advantage"].mean()
-    return ", ".join(f"{a} {v:+.2f} ({s} rows)" for (a, s), v in gain.items() if a)
+    points = summarise(read_records(real))
+    by = group_by((p for p in points if p.is_main), lambda p: (p.attack, p.split))
+    gains = {at: mean_of(known(p.advantage.mean for p in of)) for at, of in sorted(by.items())}
+    return ", ".join(f"{a} {gain:+.2f} ({s} rows)" for (a, s), gain in gains.items())
 
 
 def main() -> None:

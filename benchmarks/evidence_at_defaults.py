@@ -128,7 +128,7 @@ def run(trial: tuple[str, str, str], seeds: list[int]) -> pd.DataFrame:
     name, short, system = trial
     algorithm, params = SYSTEMS[system]
     at = ROOT / "build" / "evidence" / "at_defaults" / folder(f"{name} {short} {system} {seeds}")
-    data = section(TABLES[name]) | SHORT[short]
+    data = {**section(TABLES[name]), **SHORT[short]}
     made = train(data, {"name": algorithm, **params}, seeds, at, split="test")
     return made.assign(table=name, short=short, system=system)[[*FIELDS]].round(5)
 

@@ -261,11 +261,11 @@ def figures(results: Sequence[CellResult], spec: AttackSpec, row: Row, column: s
     there = [m for m in mine if m.metric == metric and m.value is not None]
     split = "test" if any(m.split == "test" for m in there) else "train"
     there = [m for m in there if m.split == split]
-    gained = read_advantages(
+    gained = read_advantages([
         ResultRow("", "", "", None, metric=m.metric, seed=i, value=m.value, chance=m.chance,
                   controls=m.controls)
         for i, m in enumerate(there)
-    )[0]  # fmt: skip
+    ])[0]  # fmt: skip
     best = find_least(gained) if gained else ""
     return Cell(
         row.name, row.attack, row.algorithm, column, target, split, best, reason,

@@ -193,6 +193,7 @@ def _main(
     made: Sequence[Mapping[str, Any]], kind: str, column: str, metric: str
 ) -> tuple[float, float, float]:
     """The main task of the first training of a kind, in which no active attacker takes part."""
+    of: Mapping[str, Mapping[str, Sequence[float]]]
     of = next((p["main"] for p in made if p["kind"] == kind and column in p["main"]), {})
     return mean_interval(of.get(column, {}).get(metric, []))
 

@@ -17,6 +17,7 @@ import csv
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from vflsec.epsilon.canary_bounds import Measured
 from vflsec.epsilon.measured_claims import CONFIDENCE
 from vflsec.errors import VflsecError, format_count
 from vflsec.plugins import registry
-from vflsec.specs import CellResult, CellSpec, DefenseSpec
+from vflsec.specs import CellResult, CellSpec, DefenseSpec, Params
 from vflsec.testing import small_task
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -46,7 +47,9 @@ from broken_claims import (
 
 SEEDS, ROWS = 20, 600
 CLIPPED = {"clip": 0.05}
-DEFENSES: dict[str, tuple[str, dict[str, Any], str, float]] = {
+Setting = tuple[str, Params, str, float]
+"""Name, settings, party and strength of a defense."""
+DEFENSES: dict[str, Setting] = {
     "label_dp": ("label_dp", {}, "", 0.5),
     "rr_prior": ("rr_prior", {}, "", 0.5),
     "lp_mst": ("lp_mst", {}, "", 0.5),
@@ -67,7 +70,7 @@ ALGORITHMS = (
     "fedcssl", "fedgssl", "fedhssl", "fedlocal_ssl", "local", "secureboost", "vertical_glm",
     "scorecard", "pooled_logistic", "pooled_boosting",
 )  # fmt: skip
-QUICK = {"epochs": 3, "batch_size": 64, "patience": 0}
+QUICK: Params = {"epochs": 3, "batch_size": 64, "patience": 0}
 FIELDS = (
     "algorithm", "defense", "strength", "seeds", "releases", "planned", "epsilon", "delta",
     "tested", "measured", "median", "contradicted", "canaries", "reason", "run",
@@ -75,14 +78,15 @@ FIELDS = (
 BROKEN = "broken on purpose"
 
 
-def every() -> dict[str, tuple[str, dict[str, Any], str, float]]:
+def every() -> dict[str, Setting]:
     """The table's defenses, with other ones of networks that claim something."""
     listed = {name for name, *_ in DEFENSES.values()}
-    more = {
+    more: dict[str, Setting] = {
         name: (name, {}, "", cls.trial[1])
         for name in sorted(registry.defenses.entries())
-        if (cls := registry.defenses.get(name)).counted
-        and name not in listed
+        if name not in listed
+        and issubclass(cls := registry.defenses.get(name), Policy)
+        and cls.counted
         and cls.regrow is Policy.regrow
     }
     return {**DEFENSES, **more}
@@ -115,12 +119,12 @@ def _missing(rows: Sequence[Mapping[str, Any]], args: Any) -> Iterator[dict[str,
     done = {(r["algorithm"], r["defense"]) for r in rows}
     run = 1 + max((int(r.get("run") or 1) for r in rows), default=0)
     todo: list[tuple[str, str, Callable[[], dict[str, Any]]]] = [
-        (a, d, lambda a=a, d=d: pair(a, d, args.seeds, args.rows))
+        (a, d, partial(pair, a, d, args.seeds, args.rows))
         for a in args.algorithms
         for d in args.defenses
     ]
     if set(args.algorithms) in (set(), set(ALGORITHMS)):
-        todo += [(BROKEN, name, lambda f=f: f(args.seeds)) for name, f in broken().items()]
+        todo += [(BROKEN, name, partial(f, args.seeds)) for name, f in broken().items()]
     for algorithm, title, made in todo:
         if (algorithm, title) in done:
             continue
@@ -138,7 +142,8 @@ def pair(algorithm: str, title: str, seeds: int, rows: int) -> dict[str, Any]:
     world = dict(cls.world)
     task = {**world.pop("task", {}), "n": rows}
     known = registry.list_parameters(cls)
-    settings = {k: v for k, v in {**world, **QUICK}.items() if k in known}
+    given: Params = {**world, **QUICK}
+    settings: Params = {k: v for k, v in given.items() if k in known}
     tasks = {s: small_task(s, **task) for s in range(seeds)}
     made = (DefenseSpec(name, params, party, strength),)
     cells = [CellSpec({"name": "small"}, algorithm, settings, made, s) for s in range(seeds)]
@@ -173,7 +178,7 @@ def broken() -> dict[str, Callable[[int], dict[str, Any]]]:
 
     def cohort(policy: Policy, party: str, strength: float) -> Callable[[int], dict[str, Any]]:
         def run(seeds: int) -> dict[str, Any]:
-            params = {"epochs": 6, "patience": 0, "lr": 0.01, "hidden": [8], "cut": 4}
+            params: Params = {"epochs": 6, "patience": 0, "lr": 0.01, "hidden": [8], "cut": 4}
             made = (DefenseSpec("broken", {}, party, strength),)
             tasks = {s: small_task(s, n=2400 if not party else 300) for s in range(seeds)}
             cells = [CellSpec({"name": "w"}, "splitnn", params, made, s) for s in range(seeds)]

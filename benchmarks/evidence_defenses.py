@@ -26,6 +26,7 @@ from evidence_pages import opening, table
 
 from vflsec.audit import leakage
 from vflsec.audit.tradeoff_curves import build_curves
+from vflsec.core.policy import Policy
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.data.load import load_source
@@ -34,7 +35,7 @@ from vflsec.engine.cohort import run_cohort
 from vflsec.errors import VflsecError
 from vflsec.measure.control_cache import SharedControls
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellSpec, DefenseSpec
+from vflsec.specs import AttackSpec, CellSpec, DefenseSpec, Params
 
 SEEDS = range(5)
 EPOCHS = 10
@@ -156,7 +157,7 @@ def worlds(folder: Path | None) -> dict[str, dict[int, Task]]:
     out = {}
     for name, rate in (("control, 15 % positive", 0.15), ("control, balanced", 0.5)):
         size = {"rows": 1500, "validation_rows": 300, "test_rows": 700}
-        section = {"name": "control_gaussian", "params": {"positive_rate": rate, **size}}
+        section: Params = {"name": "control_gaussian", "params": {"positive_rate": rate, **size}}
         out[name] = {s: make_task(load_source(section, s, Path()), s) for s in SEEDS}
     if folder is not None and (folder / "credit_default").is_dir():
         from vflsec.data.table_spec import TableSpec
@@ -196,7 +197,8 @@ def run(
     """All strengths of one defense (or none, "") behind one kind of top model: a row a figure."""
     defense, params, grid = GRID[name] if name else ("", {}, ())
     columns = {c: column.spec(tasks[0]) for c, column in COLUMNS.items() if column.kind == kind}
-    swept = bool(name) and bool(registry.defenses.get(defense).strengths)
+    made = registry.defenses.get(defense) if name else Policy
+    swept = issubclass(made, Policy) and bool(made.strengths)
     cohorts: dict[str, list[tuple[float, CellSpec]]] = {}
     for strength, seed in itertools.product((0.0, *map(float, grid)), SEEDS):
         used: tuple[DefenseSpec, ...] = ()
@@ -220,13 +222,17 @@ def run(
     return [
         {
             "data": data, "kind": kind, "defense": name, "strength": p.strength,
-            "attack": labels[p.attack], "utility": round(p.utility.mean, 4),
-            "advantage": round(p.advantage.mean, 3), "low": round(p.advantage.low, 3),
-            "high": round(p.advantage.high, 3), "cap": round(caps.get(p.attack, math.nan), 4),
+            "attack": labels[p.attack], "utility": _round(p.utility.mean, 4),
+            "advantage": _round(p.advantage.mean, 3), "low": _round(p.advantage.low, 3),
+            "high": _round(p.advantage.high, 3), "cap": _round(caps.get(p.attack), 4),
         }
         for p in points
         if p.attack and p.advantage.mean
     ]  # fmt: skip
+
+
+def _round(value: float | None, digits: int) -> float:
+    return math.nan if value is None else round(value, digits)
 
 
 def jobs() -> list[tuple[str, str, dict[str, Any], str]]:
@@ -392,7 +398,7 @@ def _ranking(of: pd.DataFrame) -> list[str]:
             for drop in DROPS[::-1]:
                 worst = each[each["drop"] <= drop].groupby("strength")["advantage"].max()
                 least.append(float(worst.min()))
-                cells += [f"{worst.min():+.3f}", f"{float(worst.idxmin()):.3g}"]
+                cells += [f"{worst.min():+.3f}", f"{worst.index.to_numpy()[worst.argmin()]:.3g}"]
             found.append((least[0], least[1], [*cells, f"{float(each['cap'].min()):.3f}"]))
         rows += [r for _, _, r in sorted(found, key=lambda f: f[:2])]
     head = ["data", "defense", *(h for d in DROPS[::-1] for h in (f"at drop <= {d}", "strength")),

@@ -29,6 +29,8 @@ from fedhssl_words import (
     METHODS,
     NONE,
     POOLED,
+    Seeds,
+    Utility,
     answer,
     length_lines,
     ordering,
@@ -44,10 +46,11 @@ from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Stack, Task
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
+from vflsec.data.preprocess import Scale
 from vflsec.data.source import PartyData, Source
 from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, hash_value
+from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec, Params, hash_value
 from vflsec.train.loop import predict, run_phases
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,7 +79,7 @@ class Set:
     name: str
     load: Callable[[], Source]
     metric: str
-    scale: str = "zscore"
+    scale: Scale = "zscore"
     lengths: bool = False
     attacked: bool = True
 
@@ -160,10 +163,7 @@ def settings(name: str, ssl: str, **change: Any) -> dict[str, Any]:
 
 def tasks_of(data: Set, aligned: float, seeds: Sequence[int]) -> dict[int, Task]:
     source = data.load()
-    return {
-        s: make_task(source, s, labelled=200, aligned=aligned, scale=data.scale)  # type: ignore[arg-type]
-        for s in seeds
-    }
+    return {s: make_task(source, s, labelled=200, aligned=aligned, scale=data.scale) for s in seeds}
 
 
 # Utility
@@ -179,7 +179,8 @@ def measured(algorithm: Any, fed: Federation, split: str, metric: str) -> list[f
         guess = Guess("label", rows[r], logits[r])
         (found,) = score(guess, truth, guess.rows, classes=task.classes,
                          prior=task.prior.numpy(), metrics=[metric])  # fmt: skip
-        out.append(float(found.value))  # type: ignore[arg-type]
+        assert found.value is not None
+        out.append(found.value)
     return out
 
 
@@ -222,10 +223,10 @@ def reference(tasks: dict[int, Task], name: str, metric: str) -> list[float]:
     return figure(results, metric)
 
 
-def utility(data: Set, seeds: Sequence[int], keep: Kept) -> dict[str, Any]:
-    """Table IV's columns for one data set by method and seed; rates and sizes among them."""
+def utility(data: Set, seeds: Sequence[int], keep: Kept) -> Utility:
+    """Table IV's columns for one data set by method and seed, with rates and sizes."""
     tasks = tasks_of(data, 0.4, seeds)
-    got: dict[str, Any] = {}
+    got: dict[str, Seeds] = {}
     rates: dict[str, float] = {}
 
     def run(key: str, name: str, params: dict[str, Any]) -> None:
@@ -258,7 +259,7 @@ def utility(data: Set, seeds: Sequence[int], keep: Kept) -> dict[str, Any]:
     aligned, own = sizes["aligned"], sizes["local:active"]
     about = (aligned, sizes["labelled"], own, sizes["test"], data.metric,
              f"{n * aligned / batch:.0f}", f"{n * own / batch:.0f}")  # fmt: skip
-    return {**got, "rates": rates, "sizes": [str(v) for v in about]}
+    return Utility(got, rates, [str(v) for v in about])
 
 
 # Privacy
@@ -288,7 +289,8 @@ def figure(results: Sequence[CellResult], metric: str, **where: str) -> list[flo
     out = []
     for r in results:
         (m,) = [m for m in r.measures if all(getattr(m, k) == v for k, v in wanted.items())]
-        out.append(float(m.value))  # type: ignore[arg-type]
+        assert m.value is not None
+        out.append(m.value)
     return out
 
 
@@ -300,7 +302,9 @@ def controls(results: Sequence[CellResult], metric: str, name: str, phase: str) 
             m for m in r.measures
             if m.attack and m.split == "test" and m.metric == metric and m.phase == phase
         ]  # fmt: skip
-        out.append(float(m.controls[name]["value"]))  # type: ignore[arg-type]
+        value = m.controls[name]["value"]
+        assert value is not None
+        out.append(value)
     return out
 
 
@@ -318,7 +322,7 @@ def attacked(
 ) -> dict[str, Any]:
     """One algorithm at one λ_p under model completion, over λ_f: by phase, strength and seed."""
     passive = tasks[next(iter(tasks))].passive[0]
-    known = {"variants": ["logistic", "finetune"], "steps": steps}
+    known: Params = {"variants": ["logistic", "finetune"], "steps": steps}
     attacks = [AttackSpec("model_completion", known, (passive,), known_rows=80)]
     stacks = [
         (noise("embedding", "pretrain", strength), noise("state", "pretrain", strength),
@@ -343,7 +347,7 @@ def attacked(
 
 
 def privacy(
-    data: Set, seeds: Sequence[int], got: Mapping[str, Any], keep: Kept, steps: int
+    data: Set, seeds: Sequence[int], rates: Mapping[str, float], keep: Kept, steps: int
 ) -> dict[str, Any]:
     """Columns of tables VI, VII, XI and XII for one data set: SimSiam, 20 % aligned."""
     tasks = tasks_of(data, 0.2, seeds)
@@ -352,7 +356,7 @@ def privacy(
         change: dict[str, Any] = {"own_control": not found["runs"]}
         if name == "fedhssl":
             change["server"] = "third"
-        params = settings(name, "simsiam", lr=got["rates"][f"{name}-simsiam"], **change)
+        params = settings(name, "simsiam", lr=rates[f"{name}-simsiam"], **change)
         title = name + (f", λ_p {strength}" if strength else "")
         what = {"privacy": data.name, "algorithm": name, "params": params, "seeds": list(seeds),
                 "strength": strength, "steps": steps}  # fmt: skip
@@ -379,15 +383,16 @@ def main() -> None:
         SMALL.update(pretrain_iterations=1, epochs=2)
     keep = Kept(BUILD / ("fedhssl_quick.json" if given.quick else "fedhssl.json"), given.fresh)
     torch.set_num_threads(1)
-    everything: dict[str, Any] = {}
+    everything: dict[str, Utility] = {}
     attacks: dict[str, Any] = {}
     chosen = [s for s in SETS if given.only in s.name]
     for data in chosen:
         everything[data.name] = utility(data, list(seeds), keep)
     for data in chosen:
         if data.attacked:
-            attacks[data.name] = privacy(data, list(seeds), everything[data.name], keep, steps)
-    long = {d.name: everything[d.name] for d in chosen if d.lengths and not given.quick}
+            rates = everything[data.name].rates
+            attacks[data.name] = privacy(data, list(seeds), rates, keep, steps)
+    long = [d.name for d in chosen if d.lengths and not given.quick]
     text = page(everything, attacks, long)
     print(text)
     print(f"{keep.cpu:.0f} s of CPU in this run", file=sys.stderr)
@@ -395,13 +400,14 @@ def main() -> None:
         (ROOT / "docs" / "evidence" / "fedhssl.md").write_text(text, encoding="utf-8")
 
 
-def page(everything: Mapping[str, Any], attacks: Mapping[str, Any], long: Mapping[str, Any]) -> str:
+def page(everything: Mapping[str, Utility], attacks: Mapping[str, Any], long: Sequence[str]) -> str:
     """The whole page."""
+    figures = {name: made.figures for name, made in everything.items()}
     sizes = ["data", "aligned rows", "labelled", "rows of each party", "test rows", "metric",
              "cross-party updates", "local updates of a party"]  # fmt: skip
     text = [
-        *opening(TITLE, answer(everything, attacks), METHOD),
-        "## Does the paper's ordering hold?", "", *ordering(everything), *references(everything),
+        *opening(TITLE, answer(figures, attacks), METHOD),
+        "## Does the paper's ordering hold?", "", *ordering(figures), *references(figures),
         "## With 200 labels", "", *utility_lines(everything),
         "## What a passive party learns", "",
         "Only an attack above both baselines is a leak. Above A_SimSiam alone, the encoder makes "
@@ -410,8 +416,8 @@ def page(everything: Mapping[str, Any], attacks: Mapping[str, Any], long: Mappin
     ]  # fmt: skip
     if long:
         title = "## Is it trained long enough, and on which views?"
-        text += [title, "", LONG, "", *length_lines(long, LENGTHS)]
-    rows = [[name, *got["sizes"]] for name, got in everything.items()]
+        text += [title, "", LONG, "", *length_lines({d: figures[d] for d in long}, LENGTHS)]
+    rows = [[name, *made.sizes] for name, made in everything.items()]
     return "\n".join([*text, "## Data sets", "", *table(sizes, rows)]).rstrip() + "\n"
 
 

@@ -142,12 +142,14 @@ def answer(made: Sequence[tuple[Part, words.Results]]) -> str:
 def draw(points: pd.DataFrame, key: str) -> None:
     """Write the figure of one world."""
     from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
     with rc_context({"svg.hashsalt": "vflsec"}):
         ax = cost_utility_leakage(points)
         ax.set_title(key, fontsize="medium", loc="left")
         none = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        ax.figure.savefig(FIGURE, format="svg", metadata=none)  # type: ignore[union-attr]
+        assert isinstance(ax.figure, Figure)
+        ax.figure.savefig(FIGURE, format="svg", metadata=none)
 
 
 if __name__ == "__main__":

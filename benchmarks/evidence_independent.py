@@ -457,8 +457,8 @@ def _why(behind: Sequence[Line]) -> list[str]:
 def part(recorded: Recorded) -> dict[str, Any]:
     """Lines of one training and what they cost: kept ones, or made now."""
     pairs = [(p.name, p.other.__name__, p.grants, p.defenses) for p in recorded.pairs]
-    what = [recorded.name, recorded.data, recorded.world, recorded.settings, pairs, __version__]
-    what += [recorded.skewed] if recorded.skewed else []
+    what = [recorded.name, recorded.data, recorded.world, recorded.settings, pairs, __version__,
+            *[recorded.skewed] * bool(recorded.skewed)]  # fmt: skip
     path = PARTS / f"{hash_value(what)}.json"
     if not path.is_file():
         since = time.process_time()
@@ -477,7 +477,8 @@ def main() -> int:
     if asked.fresh:
         shutil.rmtree(PARTS, ignore_errors=True)
     torch.set_num_threads(1)
-    found, seconds = [], 0.0
+    found: list[Line] = []
+    seconds = 0.0
     for recorded in TRAININGS:
         if asked.only in recorded.name:
             made = part(recorded)

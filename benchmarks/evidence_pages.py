@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["fold", "opening", "table"]
+__all__ = ["fold", "known", "opening", "table"]
 
 
 def opening(title: str, answer: str, method: Sequence[str]) -> list[str]:
@@ -27,6 +27,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table in Markdown, and the empty line after it."""
     return [f"| {' | '.join(head)} |", "|" + "---|" * len(head),
             *(f"| {' | '.join(r)} |" for r in rows), ""]  # fmt: skip
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    """Those that are there."""
+    return [v for v in values if v is not None]
 
 
 def line(text: str) -> str:

@@ -13,14 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
+from evidence_attacks_page import mean_interval
 from evidence_pages import opening, table
 from seeds.claims import World
 from seeds.run import ROOT, section
 
-from vflsec.audit.intervals import t_interval
+from vflsec.audit.intervals import mean_of
+from vflsec.audit.record import Choice
 from vflsec.audit.result import Audit
 from vflsec.engine.run import run_audit
+from vflsec.runtime.typed_values import read_as
 
 SIZES = {"labelled": 3000, "test": 0.5}
 WORLDS = (
@@ -130,18 +132,16 @@ class Compared:
 
 
 def _compared(audit: Audit) -> Iterator[Compared]:
-    choices = pd.DataFrame(audit.summary["attacker"]["choices"])
-    choices = choices[choices.joins & (choices.split == "train") & (choices.written != "")]
-    for r in choices.itertuples():
-        own, found = (_by_seed(audit, r, label) for label in (r.written, r.chosen))
-        gain = (found - own).to_numpy()
-        low, high = t_interval(gain)
+    for of in read_as(tuple[Choice, ...], audit.summary["attacker"]["choices"]):
+        if not of.joins or of.split != "train" or not of.written:
+            continue
+        own, found = (_by_seed(audit, of, label) for label in (of.written, of.chosen))
         yield Compared(
-            _short(r.dataset),
-            next(word for word, at in PROTECTIONS.items() if at == (r.defense, r.strength)),
-            r.written, own.mean(), _above(audit, r, r.written),
-            r.chosen, found.mean(), _above(audit, r, r.chosen),
-            (gain.mean(), low, high),
+            _short(of.dataset),
+            next(word for word, at in PROTECTIONS.items() if at == (of.defense, of.strength)),
+            of.written, mean_of([*own.values()]), _above(audit, of, of.written),
+            of.chosen, mean_of([*found.values()]), _above(audit, of, of.chosen),
+            mean_interval([found[seed] - own[seed] for seed in own]),
         )  # fmt: skip
 
 
@@ -150,23 +150,28 @@ def _short(dataset: str) -> str:
     return name + (", shuffled" if "shuffle_labels" in dataset else "")
 
 
-def _by_seed(audit: Audit, r: Any, label: str) -> pd.Series:
+def _by_seed(audit: Audit, of: Choice, label: str) -> dict[int, float]:
     """AUC of an attack by seed."""
-    found = audit.results
-    found = found[(found.dataset == r.dataset) & (found.role == "audit") & (found.metric == "auc")]
-    found = found[(found.defense == r.defense) & (found.strength == r.strength)]
-    found = found[(found.attack == label) & (found.split == "train")]
-    return found.set_index("seed").value.sort_index()
+    return {
+        r.seed: r.value
+        for r in audit.rows
+        if (r.dataset, r.defense, r.strength) == (of.dataset, of.defense, of.strength)
+        and (r.attack, r.split, r.metric) == (label, "train", "auc")
+        and r.role == "audit" and r.value is not None
+    }  # fmt: skip
 
 
-def _above(audit: Audit, r: Any, label: str) -> Span:
-    (point,) = [
-        p
-        for p in audit.summary["points"]
-        if (p["dataset"], p["defense"], p["strength"]) == (r.dataset, r.defense, r.strength)
-        and (p["attack"], p["split"], p["metric"]) == (label, "train", "auc")
+def _above(audit: Audit, of: Choice, label: str) -> Span:
+    (found,) = [
+        p.advantage
+        for p in audit.points
+        if (p.dataset, p.defense, p.strength) == (of.dataset, of.defense, of.strength)
+        and (p.attack, p.split, p.metric) == (label, "train", "auc")
     ]
-    return point["advantage"], point["advantage_low"], point["advantage_high"]
+    assert found.mean is not None
+    assert found.low is not None
+    assert found.high is not None
+    return found.mean, found.low, found.high
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ the page instead of writing it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 from defaults_of.trials import TABLES
-from evidence_pages import opening, table
+from evidence_pages import known, opening, table
 from seeds.run import ROOT, section
 from torch import Tensor
 
@@ -26,12 +25,14 @@ from vflsec.algorithms.falsevfl import FalseVfl
 from vflsec.algorithms.laser import Laser
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
-from vflsec.audit.intervals import t_interval
+from vflsec.audit.intervals import mean_of, t_interval
+from vflsec.audit.result_row import ResultRow
 from vflsec.core.federation import Federation
 from vflsec.core.task import Stack
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.engine.run import run_audit
+from vflsec.runtime.grouping import group_by
 from vflsec.train.loop import compute_auc, predict, run_phases
 
 PAGE = ROOT / "docs" / "evidence" / "successors.md"
@@ -95,6 +96,7 @@ LEAKS = (
     Leaky("apcvfl", [{"name": "model_completion"}, _columns("active")],
           [*_NOISE, {"name": "embedding_noise", "strength": [1.0]}, {"name": "he_embedding"}]),
 )  # fmt: skip
+Leaks = Mapping[str, Sequence[ResultRow]]
 ATTACKED = "credit_default"
 
 METHOD = (
@@ -166,7 +168,7 @@ def _score(logits: Tensor, y: Tensor) -> Tensor:
     return torch.tensor(by_class).mean(1)
 
 
-def measure_leaks(of: Leaky, seeds: list[int]) -> pd.DataFrame:
+def measure_leaks(of: Leaky, seeds: list[int]) -> list[ResultRow]:
     """Rows of the results of attacks on training rows, and the main task on validation rows."""
     made: dict[str, Any] = {
         "data": [section(TABLES[ATTACKED])], "algorithm": [{"name": of.algorithm}],
@@ -175,11 +177,11 @@ def measure_leaks(of: Leaky, seeds: list[int]) -> pd.DataFrame:
     }  # fmt: skip
     to = BUILD / "_".join([of.algorithm, *map(str, seeds)])
     to.mkdir(parents=True, exist_ok=True)
-    found = run_audit(made, to, device="cpu", jobs=1).results
-    return found[(found.role == "audit") & (found.metric == found.primary)]
+    found = run_audit(made, to, device="cpu", jobs=1).rows
+    return [r for r in found if r.role == "audit" and r.metric == r.primary]
 
 
-def page(utility: Mapping[str, Mapping[str, Tensor]], leaks: Mapping[str, pd.DataFrame]) -> str:
+def page(utility: Mapping[str, Mapping[str, Tensor]], leaks: Leaks) -> str:
     """The page as Markdown."""
     text = opening("What came after: a missing partner, one upload", answer(utility, leaks), METHOD)
     text += table(
@@ -201,7 +203,7 @@ def page(utility: Mapping[str, Mapping[str, Tensor]], leaks: Mapping[str, pd.Dat
     return "\n".join(text).rstrip("\n") + "\n"
 
 
-def answer(utility: Mapping[str, Mapping[str, Tensor]], leaks: Mapping[str, pd.DataFrame]) -> str:
+def answer(utility: Mapping[str, Mapping[str, Tensor]], leaks: Leaks) -> str:
     """The first paragraph."""
 
     def ends(pair: tuple[str, str]) -> str:
@@ -232,26 +234,27 @@ def _show(values: Tensor) -> str:
     return f"**{text}**" if low > 0 or high < 0 else text
 
 
-def _leak_rows(of: Leaky, found: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+def _leak_rows(of: Leaky, rows: Sequence[ResultRow]) -> tuple[list[str], list[list[str]]]:
     """Attacks, and of each defense its name, the main task and what each attack finds."""
     asked = [(str(a["name"]), str(a.get("adversary", ""))) for a in of.attacks]
     out = []
-    for (defense, strength), some in found.groupby(
-        ["defense", "strength"], dropna=False, sort=False
-    ):
-        main = some[(some.attack == "") & (some.split == "validation")].dropna(subset=["value"])
-        last = main[main.phase == main.phase.iloc[-1]]
-        shown = str(defense) if pd.isna(strength) else f"{defense} {strength:g}"
-        row = [shown, f"{last.value.mean():.3f}"]
+    for (defense, strength), some in group_by(rows, lambda r: (r.defense, r.strength)).items():
+        train = [r for r in some if r.split == "train" and r.advantage is not None]
+        main = _last(r for r in some if not r.attack and r.split == "validation")
+        shown = defense if strength is None else f"{defense} {strength:g}"
+        row = [shown, f"{mean_of(known(r.value for r in main)):.3f}"]
         for name, adversary in asked:
-            mine = some[(some.attack == name) & (some.split == "train")]
-            mine = mine[mine.adversary == adversary] if adversary else mine
-            mine = mine.dropna(subset=["advantage"])
-            mine = mine[mine.phase == mine.phase.iloc[-1]] if len(mine) else mine
-            mean, known = mine.advantage.mean(), mine.value.mean()
-            row.append("–" if mine.empty else f"{mean:+.3f} ({known:.3f})")
+            mine = _last(r for r in train if r.attack == name and adversary in ("", r.adversary))
+            gains, values = known(r.advantage for r in mine), known(r.value for r in mine)
+            row.append(f"{mean_of(gains):+.3f} ({mean_of(values):.3f})" if mine else "–")
         out.append(row)
     return [f"{name} by {who}" if who else name for name, who in asked], out
+
+
+def _last(rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """Those with a figure, of the last phase that has one."""
+    of = [r for r in rows if r.value is not None]
+    return [r for r in of if r.phase == of[-1].phase]
 
 
 if __name__ == "__main__":

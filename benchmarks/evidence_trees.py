@@ -9,17 +9,18 @@ defenses and attacks below were fixed before it was run.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
-from evidence_pages import opening, table
+from evidence_pages import known, opening, table
 from seeds.claims import World
 from seeds.run import ROOT, section
 
-from vflsec.audit.intervals import t_interval
+from vflsec.audit.intervals import mean_of, t_interval
 from vflsec.audit.result import Audit
+from vflsec.audit.result_row import ResultRow
 from vflsec.engine.run import run_audit
+from vflsec.runtime.grouping import group_by
 
 SEEDS = 5
 PROFILES = ("paper", "fate-2", "xgboost-open")
@@ -54,7 +55,6 @@ TABLES = (
     World("", "", {}, ("adult", "employer_vs_registry")),
     World("", "", {"name": "two_views", "params": {"classes": 2, "columns": 10}}),
 )
-KEYS = ["dataset", "algorithm", "defense", "strength"]
 METHOD = (
     """`python benchmarks/evidence_trees.py` ({cells} trainings, {seeds} seeds, which split the rows
     anew). The tables: UCI's default of credit card clients, whole (30,000 rows, 22 % positive), cut
@@ -94,7 +94,7 @@ def main() -> None:
 def page(audit: Audit) -> str:
     """The page as Markdown."""
     method = [m.format(cells=audit.summary["cells"]["finished"], seeds=SEEDS) for m in METHOD]
-    above, counted = count_above(audit.results)
+    above, counted = count_above(audit.rows)
     least = min(above, key=above.__getitem__)
     answer = (
         "Do boosted trees tell a host labels beyond what its own columns tell, and which defense "
@@ -103,43 +103,45 @@ def page(audit: Audit) -> str:
         f"{above[least]}."
     )
     head = opening("Boosted trees: who learns the labels", answer, method)
-    cost = compute_cost(audit.results)
+    cost = compute_cost(audit.rows)
     short = table(
         ("defense and strength", f"places of {counted} above the baseline", "change of utility"),
         [(name, str(n), f"{cost[name]:+.3f}") for name, n in sorted(above.items(), key=_count)],
     )
     columns = ("table", "profile", "defense", "utility", "attack", "AUC or R²", "baseline",
                "above baseline", "change")  # fmt: skip
-    every = table(columns, list_lines(audit.results))
+    every = table(columns, list_lines(audit.rows))
     return "\n".join([*head, "## By defense", "", *short, "## By attack", "", *every])
 
 
-def count_above(results: pd.DataFrame) -> tuple[dict[str, int], int]:
+def count_above(rows: Sequence[ResultRow]) -> tuple[dict[str, int], int]:
     """By defense the places where an attack on labels is above its baseline beyond the interval.
 
     The strongest of each place counts, at the level of one test; the second figure is of places.
     """
-    of = _guessed(results)
-    of = of[of.target == "label"]
+    of = [r for r in _guessed(rows) if r.target == "label"]
     above: dict[str, int] = {}
-    for (defense, strength), some in of.groupby(["defense", "strength"]):
-        for _, place in some.groupby(KEYS[:2]):
-            rows = max((r for _, r in place.groupby("attack")), key=lambda r: r.advantage.mean())
-            sure = len(rows) > 1 and t_interval(rows.advantage.to_numpy(float))[0] > 0
-            name = _name(defense, strength)
-            above[name] = max(above.get(name, 0), 0)
+    for (defense, strength), some in sorted(group_by(of, _defense).items()):
+        name = _name(defense, strength)
+        above.setdefault(name, 0)
+        for place in group_by(some, _place).values():
+            by_attack = group_by(place, lambda r: r.attack).values()
+            gains = [known(r.advantage for r in mine) for mine in by_attack]
+            low = t_interval(max(gains, key=mean_of)).low
             if strength or defense == DEFENSES[0]["name"]:
-                above[name] += sure
-    return above, of[KEYS[:2]].drop_duplicates().shape[0]
+                above[name] += low is not None and low > 0
+    return above, len({_place(r) for r in of})
 
 
-def compute_cost(results: pd.DataFrame) -> dict[str, float]:
+def compute_cost(rows: Sequence[ResultRow]) -> dict[str, float]:
     """By defense the mean change of the system's AUC over places and seeds."""
-    of = _utility(results)
-    off = of[of.strength == 0].drop_duplicates([*KEYS[:2], "seed"])
-    both = of.merge(off, on=[*KEYS[:2], "seed"], suffixes=("", "_off"))
-    change = (both.value - both.value_off).groupby([both.defense, both.strength]).mean()
-    return {_name(*at): float(mean) for at, mean in change.items()}
+    of = [(r, r.value) for r in _utility(rows) if r.value is not None]
+    off = {(*_place(r), r.seed): value for r, value in of if not r.strength}
+    change: dict[str, list[float]] = {}
+    for r, value in of:
+        if (at := (*_place(r), r.seed)) in off:
+            change.setdefault(_name(*_defense(r)), []).append(value - off[at])
+    return {name: mean_of(values) for name, values in change.items()}
 
 
 def _count(of: tuple[str, int]) -> int:
@@ -150,44 +152,56 @@ def _name(defense: str, strength: float) -> str:
     return f"{defense} {strength:g}" if strength else "none"
 
 
-def _utility(results: pd.DataFrame) -> pd.DataFrame:
+def _place(r: ResultRow) -> tuple[str, str]:
+    return r.dataset, r.algorithm
+
+
+def _defense(r: ResultRow) -> tuple[str, float]:
+    return r.defense, r.strength or 0.0
+
+
+def _utility(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """AUC of the systems on test rows."""
-    of = results[(results.attack == "") & (results.metric == "auc") & (results.split == "test")]
-    return of[(of.role == "audit") & (of.status == "ok")]
+    of = [r for r in rows if r.role == "audit" and r.status == "ok" and not r.attack]
+    return [r for r in of if r.metric == "auc" and r.split == "test"]
 
 
-def _guessed(results: pd.DataFrame) -> pd.DataFrame:
+def _guessed(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Figures of attacks on training rows."""
-    of = results[results.algorithm.str.startswith("secureboost") & (results.role == "audit")]
-    of = of[of.metric.isin(["auc", "r2"]) & (of.status == "ok")]
-    return of[(of.attack != "") & (of.split == "train")]
+    of = [r for r in rows if r.role == "audit" and r.algorithm.startswith("secureboost")]
+    of = [r for r in of if r.metric in ("auc", "r2") and r.status == "ok"]
+    return [r for r in of if r.attack and r.split == "train"]
 
 
-def list_lines(results: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+def list_lines(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
     """One line for each profile, defense with strength, and attack."""
-    utility = _utility(results).groupby(KEYS).value.mean()
-    guessed = _guessed(results)
-    undefended = (
-        guessed[guessed.strength == 0].set_index([*KEYS[:2], "attack", "seed"]).value.sort_index()
-    )
-    for (name, algorithm, defense, strength, attack), rows in guessed.groupby([*KEYS, "attack"]):
-        auc, change = rows.set_index("seed").value, ""
-        if strength and (name, algorithm, attack) in undefended:
-            change = describe((auc - undefended[name, algorithm, attack]).dropna())
+    utility = group_by(_utility(rows), lambda r: (_place(r), _defense(r)))
+    guessed = _guessed(rows)
+    undefended = {(_place(r), r.attack, r.seed): r.value for r in guessed if not r.strength}
+    groups = group_by(guessed, lambda r: (_place(r), _defense(r), r.attack))
+    for (place, defense, attack), of in sorted(groups.items()):
+        both = ((r.value, undefended.get((place, attack, r.seed))) for r in of if r.strength)
+        change = [v - off for v, off in both if v is not None and off is not None]
+        auc, control, main = (
+            f"{mean_of(known(values)):.3f}"
+            for values in (
+                (r.value for r in of), (r.control_value for r in of),
+                (r.value for r in utility[place, defense]),
+            )
+        )  # fmt: skip
         yield (
-            name, algorithm.partition("profile=")[2].strip(")") or "fate-2",
-            _name(defense, strength),
-            f"{utility[name, algorithm, defense, strength]:.3f}", attack, f"{auc.mean():.3f}",
-            f"{rows.control_value.mean():.3f}", describe(rows.advantage), change,
+            place[0], place[1].partition("profile=")[2].strip(")") or "fate-2", _name(*defense),
+            main, attack, auc, control, describe(known(r.advantage for r in of)),
+            describe(change) if change else "",
         )  # fmt: skip
 
 
-def describe(differences: pd.Series) -> str:
+def describe(differences: Sequence[float]) -> str:
     """A mean over seeds with its interval, which one seed does not give."""
-    if len(differences) < 2:
-        return f"{differences.mean():+.3f} (one seed)"
-    low, high = t_interval(differences.to_numpy(float))
-    return f"{differences.mean():+.3f} [{low:+.3f}, {high:+.3f}]"
+    mean, (low, high) = mean_of(differences), t_interval(differences)
+    if low is None or high is None:
+        return f"{mean:+.3f} (one seed)"
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 if __name__ == "__main__":

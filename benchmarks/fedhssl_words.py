@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from evidence_pages import table
@@ -11,8 +12,8 @@ from vflsec.audit.cap_score import cap
 from vflsec.audit.intervals import t_interval
 
 __all__ = [
-    "ALGORITHMS", "CODE_VIEWS", "METHODS", "NONE", "POOLED", "answer", "differs", "length_lines",
-    "ordering", "privacy_lines", "references", "show", "utility_lines",
+    "ALGORITHMS", "CODE_VIEWS", "METHODS", "NONE", "POOLED", "Seeds", "Utility", "answer",
+    "differs", "length_lines", "ordering", "privacy_lines", "references", "show", "utility_lines",
 ]  # fmt: skip
 
 METHODS = {"simsiam": "SimSiam", "byol": "BYOL", "moco": "MoCo"}
@@ -38,6 +39,15 @@ STEPS = [
 ]  # fmt: skip
 
 Seeds = Sequence[float]
+
+
+@dataclass(frozen=True)
+class Utility:
+    """Of one data set the figures and the chosen rate by method, and its sizes."""
+
+    figures: Mapping[str, Seeds]
+    rates: Mapping[str, float]
+    sizes: Sequence[str]
 
 
 def show(values: Seeds) -> str:
@@ -70,11 +80,11 @@ def pooled(got: Mapping[str, Seeds], name: str) -> Seeds:
     return list(np.mean([got[f"{name}-{s}"] for s in METHODS], axis=0))
 
 
-def utility_lines(everything: Mapping[str, Mapping[str, Seeds]]) -> list[str]:
+def utility_lines(everything: Mapping[str, Utility]) -> list[str]:
     """Table IV of every data set, with the rate of fine-tuning that validation rows chose."""
     rows, steps = [], []
-    for name, got in everything.items():
-        rates: Mapping[str, float] = got["rates"]  # type: ignore[assignment]
+    for name, made in everything.items():
+        got, rates = made.figures, made.rates
         rows.append([name, NONE, *[f"{show(got[NONE])}, rate {rates[NONE]:g}"] * 3])
         for a in ALGORITHMS:
             cells = [f"{show(got[f'{a}-{s}'])}, rate {rates[f'{a}-{s}']:g}" for s in METHODS]

@@ -368,7 +368,7 @@ def train_nulls(count: int) -> list[str]:
         lines.append(f"| {system.name} | {audits} | {' | '.join(map(str, said))} | "
                      f"{stars[0]} of {stars[1]} |")  # fmt: skip
         print(lines[-1], f"[{time.process_time() - start:.0f} s]", flush=True)
-    low, high = (100 * x for x in clopper_pearson(*shown))
+    low, high = (100 * x for x in clopper_pearson(shown[0], shown[1]))
     return [
         TRAINED, "",
         f"Made by `python benchmarks/hidden_leaks.py --nulls` ({time.process_time() - start:.0f} s "
@@ -422,7 +422,7 @@ def train_completions(tables: int) -> list[str]:
             lines.append(_gain_line(system.name, at, of, *names))
             print(lines[-1], f"[{time.process_time() - start:.0f} s]", flush=True)
     below = [" on ".join(at) for at, of in every.items()
-             if t_interval(np.array([g.best for g in of]))[1] < 0]  # fmt: skip
+             if (t_interval([g.best for g in of]).high or 0.0) < 0]  # fmt: skip
     return [
         BESIDE, "",
         "Over all six kinds of labels, below its best control by more than its interval: "
@@ -477,10 +477,10 @@ def main() -> None:
     for many, whole, make in ((given.nulls, AUDITS, train_nulls),
                               (given.completions, TABLES, train_completions)):  # fmt: skip
         if many:
-            part = make(many)
+            lines = make(many)
             if many == whole:
-                _put(part)
-            print("\n".join(part))
+                _put(lines)
+            print("\n".join(lines))
     if given.nulls or given.completions:
         return
     parts = {"Leaks": LEAKS, "Nothing leaks": NULLS}

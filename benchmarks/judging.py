@@ -23,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.looks import Looks
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import make_record
 from vflsec.engine.dry_run import make_plan
 from vflsec.engine.evaluate_store import judge
-from vflsec.specs import AttackSpec, CellResult, CellSpec, LedgerRow, Measure
+from vflsec.specs import AttackSpec, CellFacts, CellResult, CellSpec, LedgerRow, Measure
 from vflsec.storage.store import Store
 
 SEEDS, CONTROLS = 5, 6
@@ -79,7 +80,7 @@ def result(cell: CellSpec, attacks: tuple[AttackSpec, ...], g: np.random.Generat
                     attack_key=a.key, victim="active")
         )  # fmt: skip
     made.ledger.append(LedgerRow("train", "gradient", "", "active", "passive", 10, 320, 1280, 10))
-    made.facts = {"parties": ["active", "passive"], "classes": 2, "rows": {"test": 250}}
+    made.facts = CellFacts(("active", "passive"), classes=2, rows={"test": 250})
     return made
 
 
@@ -101,7 +102,7 @@ def time_whole(cells: int) -> tuple[int, float, str]:
         loaded = load_scenario(scenario(cells // SEEDS))
         plan = make_plan(loaded, try_out=False)
         with Store(Path(name)) as store:
-            store.keep(make_record(loaded, plan, "cpu", 1, Path(name)))
+            store.keep(make_record(loaded, plan, "cpu", Looks(), Path(name)))
             for group in plan.groups:
                 for cell in group.cells:
                     store.commit(result(cell, group.attacks, g), group.attacks)

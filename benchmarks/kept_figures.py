@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,7 +60,4 @@ class Kept:
             missing = sorted(set(seeds) - set(find(self.read(), trial)))
             if missing and time.process_time() < 60 * minutes:
                 whole = pd.concat([self.read(), run(trial, missing)], ignore_index=True)
-                write_atomic(
-                    self.path,
-                    lambda path, w=whole: w.to_csv(path, index=False, lineterminator="\n"),
-                )
+                write_atomic(self.path, partial(whole.to_csv, index=False, lineterminator="\n"))

@@ -66,25 +66,25 @@ AREAS = {
     ),
 }  # fmt: skip
 
-_COMPARED = {
+_COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
-_OPERATORS = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or,
-    ast.Or: ast.And, ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult,
+_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult,
 }  # fmt: skip
 _CALLED = {"max": "min", "min": "max", "any": "all", "all": "any"}
 _SKIPPED = (ast.Assert, ast.Raise, ast.AnnAssign, ast.JoinedStr)
 """What narrows types, words of errors and types of fields: no decision."""
 
 
-def find_places(tree: ast.AST) -> Iterator[ast.AST]:
+def find_places(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
     """Nodes that can be changed, in the order of the source."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, _SKIPPED):
             continue
-        if is_changeable(node):
+        if isinstance(node, ast.expr | ast.stmt) and is_changeable(node):
             yield node
         yield from find_places(node)
 
@@ -106,23 +106,27 @@ def is_changeable(node: ast.AST) -> bool:
     return False
 
 
-def change(node: Any) -> str:
+def change(node: ast.expr | ast.stmt) -> str:
     """Change a node of a tree; returns what was done, in a word or two."""
     match node:
         case ast.Compare():
             node.ops = [_COMPARED[type(node.ops[0])]()]
-        case ast.BinOp() | ast.BoolOp():
+        case ast.BinOp():
             node.op = _OPERATORS[type(node.op)]()
+        case ast.BoolOp():
+            node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
         case ast.If() | ast.IfExp():
             node.test = ast.UnaryOp(ast.Not(), node.test)
             return "condition negated"
         case ast.UnaryOp():
             node.op, node.operand = ast.Not(), ast.UnaryOp(ast.Not(), node.operand)
             return "negation dropped"
-        case ast.Constant():
-            node.value = not node.value if isinstance(node.value, bool) else node.value + 1
-        case ast.Call():
-            node.func.id = _CALLED[node.func.id]
+        case ast.Constant(value=bool(value)):
+            node.value = not value
+        case ast.Constant(value=int(value) | float(value)):
+            node.value = value + 1
+        case ast.Call(func=ast.Name() as func):
+            func.id = _CALLED[func.id]
     return f"to `{ast.unparse(ast.fix_missing_locations(node))}`"
 
 
@@ -143,7 +147,7 @@ def make_mutants(module: str) -> list[Mutant]:
     found = []
     for i in range(sum(1 for _ in find_places(tree))):
         mine = copy.deepcopy(tree)
-        node: Any = list(find_places(mine))[i]
+        node = list(find_places(mine))[i]
         what = change(node)
         code = compile(ast.fix_missing_locations(mine), str(path), "exec", dont_inherit=True)
         found.append(Mutant(f"vflsec.{module}", node.lineno, what, code))

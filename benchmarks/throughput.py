@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -74,14 +74,15 @@ def engine(
     (phase,) = algorithm.phases(fed)
     fed.phase = phase.name
     step = taken(algorithm, fed, phase.step)
-    state = {"batches": iter(())}
+    batches: Iterator[Tensor] = iter(())
 
     def run(steps: int) -> None:
+        nonlocal batches
         for _ in range(steps):
-            batch_rows = next(state["batches"], None)
+            batch_rows = next(batches, None)
             if batch_rows is None:
-                state["batches"] = iter(fed.batches(phase))
-                batch_rows = next(state["batches"])
+                batches = iter(fed.batches(phase))
+                batch_rows = next(batches)
             step(batch_rows)
             fed.steps += 1
 

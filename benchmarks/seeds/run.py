@@ -154,7 +154,8 @@ def folder(name: str) -> str:
 def chosen(found: pd.DataFrame, name: str, title: str) -> int:
     """The setting with the best mean of the main task on validation rows, over shared seeds."""
     some = main_task(found, name, title, "settings", "validation")
-    return int(some.pivot(index="seed", columns="setting", values="value").dropna().mean().idxmax())
+    means = some.pivot(index="seed", columns="setting", values="value").dropna().mean()
+    return int(means.index.to_numpy()[means.argmax()])
 
 
 def main_task(

@@ -106,7 +106,8 @@ def _rates(found: pd.DataFrame) -> Iterator[str]:
         for rate, settings in ((0.001, range(10)), (0.003, range(10, 20))):
             slow, fast = (reached(found, name, t, settings)
                           for t in ("FedSplitNN", "FedBCD, Q = 5"))  # fmt: skip
-            ratio = np.log(slow[0].fillna(slow[1]) / fast[0].fillna(fast[1])).dropna().to_numpy()
+            ratio = slow[0].fillna(slow[1]) / fast[0].fillna(fast[1])
+            ratio = np.log(ratio.dropna().to_numpy(float))
             if len(ratio) > 1:
                 low, high = t_interval(ratio)
                 told = (math.exp(v) for v in (ratio.mean(), low, high) if v is not None)

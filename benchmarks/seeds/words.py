@@ -274,9 +274,8 @@ def _cells(at: pd.DataFrame) -> Iterator[str]:
             yield from ("not observable", "")
             continue
         by = tried.groupby(["phase", "attack", "adversary"])
-        best = by.advantage.mean().idxmax()
-        one = by.get_group(best)
-        yield f"{_mean(one.value)} ({best[1].split('(')[0]})"
+        one = by.get_group(by.advantage.mean().idxmax())
+        yield f"{_mean(one.value)} ({one.attack.iloc[0].split('(')[0]})"
         yield _mean(one.advantage)
     yield f"{main.bytes.mean():,.0f}"
 
