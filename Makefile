@@ -66,7 +66,7 @@ format: $(STAMP)/dev ## put the code into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMP)/dev ## type-check the wheel as a user would install it
+types: $(STAMP)/dev ## type-check the wheel as a user would install it, and benchmarks/
 	$(BIN)/python .ci/check_types.py
 
 schema: $(STAMP)/run ## write the JSON schema of scenarios again

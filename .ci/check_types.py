@@ -2,8 +2,8 @@
 
 An editable install hides both folders from mypy, which is then green on the rest. So the wheel is
 built and unpacked, the number of checked files must be that of the tree, and an error planted in
-each of the two folders must be found. A user's script must pass
-`--strict`, but for its last line.
+each of the two folders must be found. A user's script must pass `--strict`, but for its last line.
+The scripts in benchmarks are checked against the wheel, so that none lags behind an interface.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,32 +50,24 @@ def wheel() -> Path:
     return next(BUILD.glob("vflsec-*.whl"))
 
 
-def mypy(site: Path) -> subprocess.CompletedProcess[str]:
-    """Check the package `vflsec` in `site`, from a folder that is not the repository's root."""
-    command = [sys.executable, "-m", "mypy", "--no-color-output", "-p", "vflsec"]
-    options = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(BUILD / "cache")]
-    environment = {**os.environ, "MYPYPATH": str(site)}
+PROJECT = ("--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(BUILD / "cache"))
+
+
+def mypy(*command: str, beside: Sequence[Path]) -> subprocess.CompletedProcess[str]:
+    """Check with modules of these folders, from one that is not the repository's root."""
     return subprocess.run(
-        [*command, *options], cwd=BUILD, env=environment, text=True, capture_output=True
-    )
+        [sys.executable, "-m", "mypy", "--no-color-output", *command], cwd=BUILD, text=True,
+        env={**os.environ, "MYPYPATH": os.pathsep.join(map(str, beside))}, capture_output=True,
+    )  # fmt: skip
 
 
 def check_script(site: Path) -> bool:
     """Whether a user's script is found right by the types of the package, but for its last line."""
     (BUILD / "script.py").write_text(SCRIPT, encoding="utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--no-color-output",
-        "--strict",
-        "--ignore-missing-imports",
-    ]
-    options = ["--follow-imports=silent", "--cache-dir", str(BUILD / "cache-script"), "script.py"]
-    environment = {**os.environ, "MYPYPATH": str(site)}
-    done = subprocess.run(
-        [*command, *options], cwd=BUILD, env=environment, text=True, capture_output=True
-    )
+    done = mypy(
+        "--strict", "--ignore-missing-imports", "--follow-imports=silent",
+        "--cache-dir", str(BUILD / "cache-script"), "script.py", beside=[site],
+    )  # fmt: skip
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
     last = f"script.py:{len(SCRIPT.splitlines())}:"
     if len(errors) == 1 and errors[0].startswith(last) and "arg-type" in errors[0]:
@@ -94,9 +88,12 @@ def main() -> int:
     with zipfile.ZipFile(wheel()) as archive:
         archive.extractall(site)
 
-    done = mypy(site)
-    print(done.stdout + done.stderr, end="")
-    if done.returncode != 0:
+    package = partial(mypy, "-p", "vflsec", *PROJECT, beside=[site])
+    scripts = ROOT / "benchmarks"
+    done = package()
+    with_scripts = mypy(str(scripts), *PROJECT, beside=[site, scripts, ROOT / "tests"])
+    print(done.stdout + done.stderr + with_scripts.stdout + with_scripts.stderr, end="")
+    if done.returncode or with_scripts.returncode:
         return 1
     checked = int((re.search(r"in (\d+) source file", done.stdout) or [0, 0])[1])
     folders = (ROOT / "vflsec", ROOT / "attacks", ROOT / "defenses")
@@ -108,7 +105,7 @@ def main() -> int:
     planted = [site / "vflsec" / folder / "planted.py" for folder in ("attacks", "defenses")]
     for path in planted:
         path.write_text("number: int = 'text'\n", encoding="utf-8")
-    found = mypy(site)
+    found = package()
     for path in planted:
         path.unlink()
         if f"{path.parent.name}/planted.py" not in found.stdout:
