@@ -99,7 +99,7 @@ def audit(folder: Path, rows: int, cells: int, replicas: int) -> dict[str, Any]:
         while not over.wait(0.05):
             most = max(most, len(list(Path("/proc/self/fd").iterdir())))
 
-    watcher = threading.Thread(target=count)
+    watcher = threading.Thread(target=count, daemon=True)  # ends also where the audit fails
     watcher.start()
     start = time.perf_counter()
     found = vflsec.run_audit(
