@@ -69,7 +69,7 @@ MEANINGS = {
     "control": "The strongest control: the same attacker without the federation.",
     "control_value": "Its value on the same rows.",
     "advantage": "Value minus control, signed so that larger is worse for privacy.",
-    "by_class": "Exposed people, as JSON by class: rows named, rows scored, rows that luck names.",
+    "by_class": "Exposed rows, as JSON by class: rows named, rows scored, rows that luck names.",
     "controls": "Every control's values, as JSON.",
     "status": "`ok`, `not-observable`, `not-applicable` or `error`.",
     "reason": "Why there is no value.",

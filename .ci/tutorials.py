@@ -40,7 +40,7 @@ TUTORIALS = {
           "vflsec init loans.csv --label SeriousDelinquency --out loans.toml"),
          ("The audit:", "vflsec audit loans.toml"),
          ("It fails at strength 5, where drafts begin. At 25 the limit on the average holds, that "
-          "on exposed people does not. The average alone, without training:",
+          "on exposed rows does not. The average alone, without training:",
           "vflsec gate out/loans --defense iso --strength 25 --max 0.1 --target label")),
         "Noise on gradients stops what they reveal of the labels. It does not stop what "
         "embeddings reveal of columns, as the audit says; [Start](../start.md#from-fail-to-pass) "

@@ -5,7 +5,7 @@ which the page is written. Messages are arrays, so nothing is trained: Gaussian 
 each row and epoch, in batches in random order, with what is planted. A decoder that knows what was
 planted names every row that has it. Beside the system stand recordings of one without a defense,
 which reveals every label, so that attacks are shown to work. Each audit has five seeds of both and
-two gates on the system, as drafts have: an advantage of at most 0.1, and exposed people at the
+two gates on the system, as drafts have: an advantage of at most 0.1, and exposed rows at the
 least of 1, 2, 5 and 10 % that luck leaves open.
 
 ``--nulls`` audits 60 systems that are really trained and leak nothing, ``--completions`` has such
@@ -375,7 +375,7 @@ def train_nulls(count: int) -> list[str]:
         f"of one CPU core): {count} audits of {SEEDS} split networks each, on tables that are "
         "drawn anew, trained on labels that were dealt out anew, under the attacks of a draft and "
         "a gate of an advantage of at most 0.1 on labels, and one of at most 0, which may fail in "
-        "5 % of them. Of each attacker and quantity (advantage, flipped, exposed people) the "
+        "5 % of them. Of each attacker and quantity (advantage, flipped, exposed rows) the "
         "strongest test is called significant at 2.5 %, corrected for the number of tests. With "
         "no positive control no attack is validated, so that nothing can pass.",
         "",
@@ -512,7 +512,7 @@ def _page(table: dict[str, list[Found]]) -> str:
     for part, rows in table.items():
         lines += [
             f"## {part}", "",
-            "| world | advantage at most 0.1 | exposed people | exposed, with 95 % interval | |",
+            "| world | advantage at most 0.1 | exposed rows | exposed, with 95 % interval | |",
             "|---|---|---|---|---|",
             *(f"| {' | '.join(f.cells())} |" for f in rows), "",
         ]  # fmt: skip

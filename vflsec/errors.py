@@ -159,9 +159,8 @@ def write_setting(key: str, value: object = None, option: str = "") -> str:
 
 def write_drop(names: Sequence[str]) -> str:
     """The setting, and the option, that leave columns out: part of a remedy."""
-    if len(names) > _MOST:
-        return write_setting("drop")
-    return write_setting("drop", names, " ".join(f"--drop {shlex.quote(n)}" for n in names))
+    option = " ".join(f"--drop {shlex.quote(n)}" for n in names) if len(names) <= _MOST else ""
+    return write_setting("drop", names, option)
 
 
 def add_option(option: str) -> str:

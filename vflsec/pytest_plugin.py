@@ -206,7 +206,7 @@ def _audit(
     scenario: str, out: Path, before: Baseline | None, until_decided: int | None = None,
     **options: Any,
 ) -> Audit:  # fmt: skip
-    """An audit, whose reports also say what rose above a baseline."""
+    """An audit, whose reports also say what rose since an earlier audit."""
     from vflsec.engine.read_results import read_audit
     from vflsec.engine.run import run_audit
     from vflsec.engine.until_decided import run_until_decided

@@ -275,7 +275,7 @@ TURNED = "turned"
 """Key of a measure's notes: its figure of the answer turned round, where the value tells it not."""
 
 BY_CLASS = "by_class"
-"""Key of a measure's notes: of exposed people, how many of each class, as plain values."""
+"""Key of a measure's notes: of exposed rows, how many of each class, as plain values."""
 
 NAMED = "named_column"
 """Key of a guess's notes: which of the columns that it answers the attack itself takes to be told

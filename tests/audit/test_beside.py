@@ -46,10 +46,13 @@ def test_no_verdict_says_that_a_limit_is_above_itself() -> None:
     tight = (-1e-6, 0.0, 1e-6, 0.0, 0.0)
     failed = one(rows(0.1004, tight), Gate(max=0.1))
     assert failed.verdict == "FAIL"
-    assert failed.reason == "The advantage of direction is 0.1004 over 5 seeds, above 0.1 at 95%."
+    assert (
+        failed.reason
+        == "The advantage of direction is 0.1004 of AUC over 5 seeds, above 0.1 at 95%."
+    )
     passed = one(rows(0.0996, tight), Gate(max=0.1))
     assert passed.verdict == "PASS"
-    assert "is 0.0996 over 5 seeds, its upper bound 0.0996 within 0.1" in passed.reason
+    assert "is 0.0996 of AUC over 5 seeds, its upper bound 0.0996 within 0.1" in passed.reason
 
 
 def test_what_would_have_been_found_is_not_rounded_to_the_limit() -> None:

@@ -1,4 +1,4 @@
-"""Exposed people: counted as by hand, bounded as the truth asks, judged where AUC has no room."""
+"""Exposed rows: counted as by hand, bounded as the truth asks, judged where AUC has no room."""
 
 from __future__ import annotations
 
@@ -279,7 +279,6 @@ def test_where_the_baseline_ranks_well_exposed_people_decide() -> None:
     assert 0.9 < by["auc"].control_value.mean < 1.0
     assert by["exposed"].value.mean == 1.0
     assert (v.verdict, v.rule, v.judged_by) == ("FAIL", "exceeded", "exposed")
-    assert "in exposed people is" in v.reason
     assert "the baseline of direction (own) leaves at most" in v.reason
     _, (v,) = judge_all(records(ranked(0.0, 3.0), 5), ROWS)
     assert (v.verdict, v.judged_by) == ("PASS", "exposed")

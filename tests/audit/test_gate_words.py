@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from gate_rows import one, rows
 
 from vflsec.audit.controls import Against, Leakage
@@ -24,7 +25,7 @@ def test_where_controls_leave_no_room_nothing_passes() -> None:
 
     assert (
         "The limit 0.1 decides nothing here: the baseline of direction (majority) leaves at most "
-        "0.040 of auc to gain. A gate with" in said(0.96, 0.1, "INCONCLUSIVE")
+        "0.040 of AUC to gain. A gate with" in said(0.96, 0.1, "INCONCLUSIVE")
     )
     assert "to gain" not in said(0.8, 0.1, "PASS")
     assert "to gain" not in said(0.96, 0.03, "PASS")
@@ -51,8 +52,19 @@ def test_fewer_rows_than_there_are_cure_nothing() -> None:
         lead = Candidate(point, Leakage(tuple(against), "c0"), 1, 0.1)
         return format_undecided(lead, 5, gate, 0.05)
 
-    assert "or about 455 scored rows (400 now)." in said(0.0316)
-    assert said(0.01, 0.2).endswith("about 5 more seeds needed.")
+    assert "455 scored rows" in said(0.0316)
+    assert "scored rows" not in said(0.01, 0.2)
+
+
+@pytest.mark.parametrize(("advantage", "forecast"), [(0.09, True), (0.0999, False)])
+def test_no_forecast_is_beyond_twenty_times_what_there_is(advantage: float, forecast: bool) -> None:
+    """ "185,206 scored rows would do" is no advice; nor are 900 more seeds beside 5."""
+    against = Against("own", 0.6, advantage, 0.02, 5)
+    point = Point(attack="norm", utility_metric="auc", n=400)
+    lead = Candidate(point, Leakage((against,), "own"), 1, 0.1)
+    more = lead.seeds_until(0.05, 0.05)
+    assert (more is not None) == forecast
+    assert ("scored rows" in format_undecided(lead, 5, Gate(max=0.1), 0.05)) == forecast
 
 
 def test_gates_that_ask_otherwise_are_called_otherwise() -> None:

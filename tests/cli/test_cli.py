@@ -227,8 +227,9 @@ def test_a_baseline_fails_what_leaks_more_than_before(
     assert "--update-baseline needs --baseline FILE" in vflsec.refuses(
         "gate", old, "--update-baseline"
     )
-    assert "is no baseline: No such file" in vflsec.refuses("gate", old, "--baseline", file)
+    assert "No such file" in vflsec.refuses("gate", old, "--baseline", file)
     assert vflsec("gate", old, "--baseline", file, "--update-baseline") == 0
+    assert f"vflsec gate {old} --baseline {file}" in vflsec.refuses("compare", file, old)
     for baseline in (file, old):
         assert vflsec("gate", old, "--baseline", baseline) == 0
         assert vflsec.out.count("PASS") == 0  # beside a leak that was there before
@@ -275,6 +276,8 @@ def test_show_reads_parameters_and_needs_without_importing(vflsec: Cli) -> None:
     assert "\nneeds: model, known_rows\n" in vflsec.out
     assert "\ntarget: label\n" in vflsec.out
     assert "frozenset" not in vflsec.out
+    assert vflsec("show", "attribute") == 0  # computed: with its defaults
+    assert "\nneeds: aux_rows, embedding:" in vflsec.out
     assert vflsec("show", "fedhssl", "--format", "json") == 0
     (inherited,) = [p for p in json.loads(vflsec.out)[0]["parameters"] if p["name"] == "select_by"]
     assert inherited["meaning"].startswith("what is best on validation rows")

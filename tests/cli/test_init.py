@@ -505,7 +505,7 @@ def test_what_joins_a_rare_class_is_said(
     words = ["init", "one.csv", "--label", "kind", "--out", "one.toml", "--rare", "merge"]
     said = cli.says(*words)
     assert "become one, 'other': 'x' 2, with 'y' 98." in said
-    assert "LoanId is the id: its values are unique." in said
+    assert "Using 'LoanId' as the id: its values are unique." in said
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

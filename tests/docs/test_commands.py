@@ -35,7 +35,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 
 class _People(Planted):
-    """Exposed people beside each AUC."""
+    """Exposed rows beside each AUC."""
 
     def _cell(self, cell: CellSpec, attacks: Sequence[AttackSpec]) -> CellResult:
         out = super()._cell(cell, attacks)

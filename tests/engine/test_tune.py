@@ -780,7 +780,7 @@ def drawn(rng: np.random.Generator, strength: float) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_no_strength_is_called_good_where_the_gate_of_its_limit_does_not_pass() -> None:
-    """`tune` confirmed strength 0 by an AUC that had no room, where 421 of 1,000 people were named
+    """`tune` confirmed strength 0 by an AUC that had no room, where 421 of 1,000 rows were named
     and a gate with the same limit failed.
     """
     rng, met, rules = np.random.default_rng(0), 0, set()

@@ -103,7 +103,7 @@ def test_guesses_without_labels_then_verdicts_at_their_owner(
     assert set(made[1].split(", ")) == {*ATTACKS, *SCALED}
     assert not (out / "results.sqlite").exists()
     truths = [x for s in SEEDS for x in ("--truth", str(folder / f"labels-{s}"))]
-    # Less than 0.4 of AUC is to gain over own columns: exposed people are judged instead.
+    # Less than 0.4 of AUC is to gain over own columns: exposed rows are judged instead.
     for limit, least in ((0.05, 0.3), (0.4, 0.9)):
         gates = folder / f"gates-{limit}.toml"
         gates.write_text(f'[[gate]]\nattack = "direction"\nmax = {limit}\n')

@@ -37,7 +37,7 @@ def said(gate: dict[str, Any], data: dict[str, Any] | None = None) -> list[str]:
         ({"max": 0.005}, []),
         ({"metric": "auc", "max": 0.99}, []),
         ({"max": 0.1, "adversary": "passive"}, ["error_removed"]),
-        ({"max": 0.01, "of": "exposed"}, ["allows 0.01 of 342 people", "about 2.3"]),
+        ({"max": 0.01, "of": "exposed"}, ["allows 0.01 of 342 rows", "about 2.3"]),
         ({"metric": "utility", "min": 0.7}, []),
     ],
 )

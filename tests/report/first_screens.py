@@ -136,7 +136,7 @@ def is_a_trace() -> Summary:
 
 LABELS, OPEN = (f"{where}: labels of bank to shop" for where in ("none", "iso 0"))
 CASES: dict[Callable[[], Summary], Answer] = {
-    passes_at_a_strength: Answer("PASS", ("within",), (OPEN, f"{OPEN}, single people"), "warning"),
+    passes_at_a_strength: Answer("PASS", ("within",), (OPEN, f"{OPEN}, single rows"), "warning"),
     passes_undefended: Answer("PASS", ("within",), tone="good"),
     rises_no_more: Answer("NO RISE", ("within",), (LABELS,), "warning"),
     rises_in_one_figure: Answer("FAIL", ("regression", *["within"] * 39), (LABELS,), "leak"),

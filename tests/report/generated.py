@@ -52,7 +52,7 @@ def make_point(
 
 
 def expose(p: Point, named: float) -> Point:
-    """The same answer's point in exposed people, of 900 rows in each training."""
+    """The same answer's point in exposed rows, of 900 rows in each training."""
     counts = Counts(named, 10.0, 4500, 10.0, SEEDS)
     half: dict[str, Any] = {"rows": 450, "luck": 1.0, "own_sure": {"chance": 0.5}, "people": 900}
     seed = [ClassCount(0, named / 20, **half), ClassCount(1, 3 * named / 20, **half)]

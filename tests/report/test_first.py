@@ -99,11 +99,12 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     rows = {(r["defense"], r["strength"]): r for r in summary["grid"]}
     assert (rows["iso", 0.0]["gates"], rows["iso", 0.0]["passed"]) == (2, 1)
     assert (rows["iso", 5.0]["gates"], rows["iso", 5.0]["passed"]) == (2, 2)
+    assert [len(rows["iso", s]["left"]) for s in (0.0, 5.0)] == [1, 0]
     assert [k for k, r in rows.items() if r["cheapest"]] == [("iso", 5.0)]
     (line,) = first_screen.describe_cheapest(summary, "breast_cancer")
     drop = rows["iso", 5.0]["utility_drop"]
     assert drop == pytest.approx(0.02, abs=0.005)
-    assert line.startswith(f"Iso 5 passes both gates and costs {drop:.3f} [")
+    assert line.startswith(f"Iso 5 passes every gate and costs {drop:.3f} [")
     step = advice.next_steps(summary)[0]
     assert step.kind is StepKind.USE_POINT
     assert "use iso 5 with splitnn" in step.text
@@ -118,7 +119,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}
-    assert "(iso 0, iso 5)" in first_screen.describe_cheapest(none, "breast_cancer")[0]
+    assert "iso" not in first_screen.describe_cheapest(none, "breast_cancer")[0]
     step = advice.next_steps(none)[0]
     assert step.kind is StepKind.STRONGER
     assert step.command.startswith("vflsec tune ")
@@ -177,8 +178,8 @@ def test_what_one_training_costs_is_not_said_of_another(tmp_path: Path) -> None:
     both = 'algorithm=[{name="splitnn",epochs=2},{name="fedbcd",epochs=2}]'
     found = audited(tmp_path, Two(LEAKY, SEALED), gate(max=0.1), set=[both]).summary
     splitnn, fedbcd = first_screen.describe_cheapest(found, "breast_cancer")
-    assert splitnn.startswith("splitnn: iso 5 passes the gate and costs 0.0")
-    assert fedbcd == "fedbcd: the gate passes without a defense."
+    assert splitnn.startswith("splitnn: iso 5 passes every gate and costs 0.0")
+    assert fedbcd == "fedbcd: every gate passes without a defense."
     assert "labels of bank (splitnn)" in answers(found)["How much, to whom?"]
     printed = io.StringIO()
     print_verdicts(found, Console(file=printed, width=WIDTH))

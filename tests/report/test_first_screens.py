@@ -35,7 +35,7 @@ from vflsec.report.markdown import render_markdown
 from vflsec.report.tree import Report, View
 
 SCREENS = Path(__file__).parent / "screens"
-_ALSO = {"leakage": "", "exposed": ", single people", "reversed": ", labels flipped"}
+_ALSO = {"leakage": "", "exposed": ", single rows", "reversed": ", labels flipped"}
 
 
 @cache

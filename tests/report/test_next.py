@@ -119,7 +119,7 @@ def test_seeds_are_not_advised_as_if_they_passed_a_gate_that_is_stuck() -> None:
     steps = advice.next_steps(replace(found, gates=both))
     assert [s.kind for s in steps[:2]] == [StepKind.STUCK, StepKind.MORE_SEEDS]
     assert [f"'{x}'" in steps[0].text for x in "abc"] == [True, True, False]
-    assert ("1,000" in steps[0].text, " 150 more" in steps[1].text) == (True, True)
+    assert " 150 more" in steps[1].text
     assert "--until-decided" in steps[1].command
     (alone, *_) = advice.next_steps(replace(found, gates=both[:1]))
     assert len(alone.text) < len(steps[1].text)

@@ -125,7 +125,7 @@ def test_every_leak_must_be_tested_again_and_shown_to_be_less() -> None:
     assert is_less(claim(one, -0.1, 0.1), claim(two, -0.1, 0.09))
     assert not is_less(claim(one, -0.1, 0.1), claim(two, -0.1, 0.1))
     assert not is_less(claim(one, None, None), claim(two, -0.1, 0.09))
-    assert not is_less(claim(one, -0.1, 0.1))  # nobody looked for exposed people again
+    assert not is_less(claim(one, -0.1, 0.1))  # nobody looked for exposed rows again
     assert not is_less(claim(one, -0.1, 0.1, 1), claim(two, -0.1, 0.09))  # an attack is gone
 
 

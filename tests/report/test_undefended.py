@@ -59,7 +59,7 @@ def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
     assert advice.next_steps(leaky)[0].kind is StepKind.STRONGER
     sealed = audited(tmp_path / "sealed", Planted(LEAKY, SEALED), gates).summary
     (line, *_) = first_screen.describe_cheapest(sealed, "breast_cancer")
-    assert ("passes both gates and costs 0.020" in line) == holds
+    assert ("passes every gate and costs 0.020" in line) == holds
     assert advice.next_steps(sealed)[0].kind is not StepKind.USE_POINT
     alone = audited(tmp_path / "alone", Planted(LEAKY, SEALED), gate(**apart)).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in alone["grid"]] == [(0.0, 1, holds)]

@@ -42,7 +42,7 @@ from vflsec.audit.gate import (
     format_warnings,
 )
 from vflsec.audit.gate_candidate import COUNTED, DECIDES
-from vflsec.audit.metrics import ERROR_REMOVED, find_best, find_reach
+from vflsec.audit.metrics import ERROR_REMOVED, find_best, find_reach, metric_name
 from vflsec.audit.point import Identity, Place, Point, Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow
@@ -258,7 +258,7 @@ def read_baseline(path: Path) -> Baseline:
 
 def _refuse(where: object, why: object, cure: str = "") -> ConfigError:
     """The error for what cannot serve as a baseline."""
-    return ConfigError(f"{where}: is no baseline: {why}. {cure}".rstrip())
+    return ConfigError(f"{where}: cannot serve as --baseline: {why}. {cure}".rstrip())
 
 
 def _read_point(p: Mapping[str, Any]) -> tuple[Key, dict[str, dict[int, float]]]:
@@ -396,7 +396,7 @@ def judge_regressions(
         for k in before if k not in same
     ]  # fmt: skip
     if not out and not gone:
-        none = Ruling(Rule.NOTHING_SELECTED, "The baseline holds no attack that is shown to work.")
+        none = Ruling(Rule.NOTHING_SELECTED, "The earlier audit holds no validated attack.")
         gone = [(Training(), _gate(LEAST), none)]
     return out + [Verdict.about(*of, origin=Origin.BASELINE) for of in gone]
 
@@ -444,17 +444,18 @@ def _find_any_rise_tolerated(
     where it rises no more.
     """
     metric = rows[0].metric
-    far, cure = find_reach("advantage", metric)[1], "is possible. Add seeds to the baseline"
+    far, cure = find_reach("advantage", metric)[1], "is possible. Add seeds to the earlier audit"
     if c.before <= allowed < far:
         gained, own = result_row.read_advantages(rows)
         reached = intervals.mean_of(list(own[find_least(gained)].values()))
         room = abs(find_best(metric) - reached) - c.before
         if room <= allowed:
             decider = DECIDES if rows[0].target in COUNTED else ERROR_REMOVED
-            cure = f'is left above the attacker\'s baseline. Add a gate with of = "{decider}"'
+            cure = f'is left above its baseline. Add a gate with of = "{decider}"'
             far = max(room, 0.0)
     least, most = show_both(allowed, far, ".3g", ".3g")
-    text = f"no rise could be seen: {least} is tolerated, and at most {most} of {metric} {cure}"
+    unit = metric_name(metric)
+    text = f"no rise could be seen: {least} is tolerated, and at most {most} of {unit} {cure}"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
@@ -469,7 +470,7 @@ def _find_shortfall(
     return verdict_text.find_lack(
         (Shortfall.MISSING_SEEDS, "it", seeds, planned),
         (Shortfall.FEW_SEEDS, "it", seeds, MIN_SEEDS),
-        (Shortfall.BASELINE_FEW_SEEDS, "the baseline", before, MIN_SEEDS),
+        (Shortfall.BASELINE_FEW_SEEDS, "the earlier audit", before, MIN_SEEDS),
         (Shortfall.FEW_ROWS, "it", fewest, MIN_ROWS),
     )
 
@@ -521,7 +522,7 @@ def _decide(w: _Weighed) -> Ruling:
         return Ruling(Rule.REGRESSION, f"{w.said}; {most} is tolerated.")
     if rose:
         more = w.change.more_seeds(w.alpha)
-        cure = verdict_text.format_seeds(more) if more else "more seeds needed"
+        cure = verdict_text.format_seeds(more)
         beyond = f"beyond the tolerated {most}, not significant"
         return Ruling(Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
     if w.reversed > max(w.change.before, 0.0) + w.allowed:
@@ -557,13 +558,13 @@ def _gone(key: Key, now: Iterable[Key]) -> str:
     )
     if other := [grants for grants in like if grants != key.grants]:
         here, there = other[0] or "nothing", key.grants or "nothing"
-        return f"{key.attack} was granted {there} in the baseline and {here} now. {_RENEW}"
-    return f"{key.attack} has a figure in the baseline and none here. {_RENEW}"
+        return f"{key.attack} was granted {there} in the earlier audit and {here} now. {_RENEW}"
+    return f"{key.attack} has a figure in the earlier audit and none here. {_RENEW}"
 
 
 def _gate(allowed: float, who: str = "") -> Gate:
     """What a verdict asks."""
-    return Gate(max=min(allowed, 0.99), name=f"no rise above the baseline{who}")
+    return Gate(max=min(allowed, 0.99), name=f"no rise since the earlier audit{who}")
 
 
 def _names(before: Iterable[Key]) -> dict[Key, str]:

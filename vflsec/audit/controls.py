@@ -49,8 +49,8 @@ LEAST = 0.005
 """A mean advantage below this prints as 0.00 and is not called a leak, however sure its sign."""
 
 Controls = Mapping[str, Mapping[str, float | None]]
-MOST_FORESEEN = 1000
-"""Seeds that are foretold to decide; where more would, none are named."""
+MOST_FORESEEN = 20
+"""A forecast names at most so many times the seeds, or rows, that there are; more is no advice."""
 _FAR_OFF = 1e6
 _APART = 0.01
 
@@ -75,7 +75,7 @@ class Against:
             how many seeds it is; None where it never is.
         ratio: of shares of the remaining error, covariance of the share with what the control
             leaves and variance of that, in units of its mean; else None.
-        counts: of exposed people, how many rows each names; else None.
+        counts: of exposed rows, how many rows each names; else None.
         apart: whether one seed :func:`has_outlier`.
     """
 
@@ -278,15 +278,16 @@ class Leakage:
         return max(found)
 
     def seeds_to_detect(self, size: float, alpha: float) -> int | None:
-        """Seeds to add until a leakage of `size` is :meth:`detectable`; None if over 1000."""
+        """Seeds to add until a leakage of `size` is :meth:`detectable`; None if too many."""
         if self.detectable(alpha) is None:
             return None
-        tries = range(MOST_FORESEEN + 1)  # the more seeds, the less has to leak
+        now = min(a.n for a in self.against)
+        tries = range((MOST_FORESEEN - 1) * now + 1)  # the more seeds, the less has to leak
         more = bisect_left(tries, -size, key=lambda m: -(self.detectable(alpha, more=m) or 0.0))
         return more if more < len(tries) else None
 
     def seeds_until(self, limit: float, alpha: float, level: float) -> int | None:
-        """Seeds to add until this is decided, spreads as seen; None if more than 1000 would be.
+        """Seeds to add until this is decided, spreads as seen; None if too many would be.
 
         Args:
             alpha: level of the upper bound that puts it within `limit`.
@@ -301,7 +302,7 @@ class Leakage:
             return all(x is not None and sign * (x - limit) > 0 for x in bounds)
 
         now = min(a.n for a in ask)
-        tries = range(max(now, 2), MOST_FORESEEN + 1)
+        tries = range(max(now, 2), MOST_FORESEEN * now + 1)
         at = bisect_left(tries, True, key=is_decided)  # what is decided stays so with more seeds
         return max(tries[at] - now, 1) if at < len(tries) else None
 

@@ -1,4 +1,4 @@
-"""Exposed people: rows whose label an attack names with certainty, beside what a control names.
+"""Exposed rows: rows whose label an attack names with certainty, beside what a control names.
 
 Sort the rows by how surely a class is said of them. Those of the class that stand above the first
 row of another one are named at no false alarm; at a rate r of false alarms above the row after the
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from vflsec.audit import intervals
 
 EXPOSED = {"exposed": 0.0, "exposed_01pct": 0.001}
-"""Metrics of exposed people, with the rate of false alarms that each allows."""
+"""Metrics of exposed rows, with the rate of false alarms that each allows."""
 LUCKY = (1.3, 2.6)
 """Rows of a training that a limit must allow, a and b: of a + b times the mean of lucky rows a PASS
 over five trainings is in reach nearly always where nothing leaks."""

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.audit.attack_names import find_attack, tell_apart
-from vflsec.audit.findings import metric_name
 from vflsec.audit.intervals import t_interval
+from vflsec.audit.metrics import metric_name
 from vflsec.audit.point import SPLITS, UNDEFENDED, Grants, Identity
 from vflsec.audit.result_row import ResultRow
 from vflsec.core.visibility import Line

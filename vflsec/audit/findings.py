@@ -17,7 +17,7 @@ from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, is_leak
 from vflsec.audit.gate import Verdict
 from vflsec.audit.leakage_claims import correct
-from vflsec.audit.metrics import METRICS
+from vflsec.audit.metrics import METRICS, find_sign, metric_name
 from vflsec.audit.point import SPLITS, Estimate, Grants, Identity, Point
 from vflsec.audit.rounding import show
 from vflsec.errors import format_count
@@ -82,26 +82,17 @@ class Finding:
 
 ONE_SEED, NO_FIGURE = "one seed gives no interval", "no attack gave a figure"
 _HITS = {"tpr_at_1pct_fpr": "1 %", "tpr_at_01pct_fpr": "0.1 %"}
-_NAMES = {
-    "r2_column": "R² of the best column", "share_error": "error of the share",
-    "error_removed": "the remaining error",
-    **{name: f"hits at {rate} false alarms" for name, rate in _HITS.items()},
-}  # fmt: skip
-_WRITTEN = {"auc": "AUC", "f1": "F1", "r2": "R²"}
-
-
-def metric_name(metric: str) -> str:
-    """A metric's name in a sentence."""
-    words = (_WRITTEN.get(word, word) for word in metric.split("_"))
-    return _NAMES.get(metric) or " ".join(words)
 
 
 def format_gain(metric: str, gain: float | None, low: float | None, high: float | None) -> str:
-    """``+0.37 of AUC [+0.30, +0.44]``: an advantage as every sentence says it."""
-    text = f"{_plain(gain, sign=True)} of {metric_name(metric)}"
+    """``+0.37 of AUC [+0.30, +0.44]``: an advantage as every sentence says it; of a metric of which
+    less is better, ``0.09 less error of the share``.
+    """
+    sign, of = ("+", "of") if find_sign(metric) > 0 else ("", "less")
+    text = f"{_plain(gain, sign=bool(sign))} {of} {metric_name(metric)}"
     if low is None or high is None:
         return f"{text} ({ONE_SEED})"
-    return f"{text} [{show(low, 0.0, '+.2f')}, {show(high, 0.0, '+.2f')}]"
+    return f"{text} [{show(low, 0.0, f'{sign}.2f')}, {show(high, 0.0, f'{sign}.2f')}]"
 
 
 class _Style(NamedTuple):
@@ -343,10 +334,10 @@ def _defended(defense: str, rows: Sequence[Point], open_: bool, style: _Style) -
         )
         return Finding.of(FindingKind.NOT_STOPPED, last, text)
     first = _first_that_stops(sure)
-    but = f"; {defense}{_grid(through)} does not" if through else ""
+    but = f"; it is{_grid(through)}" if through else ""
     text = (
-        f"{lead}{defense}{_grid([first])} stops {_who(first, style)}: {_gained(first)}, not "
-        f"significant{but}. {_cost(first)}"
+        f"{lead}with {defense}{_grid([first])} {_who(first, style)} is not significant: "
+        f"{_gained(first)}{but}. {_cost(first)}"
     )
     return Finding.of(FindingKind.STOPPED, first, text)
 

@@ -91,7 +91,7 @@ class Warn(WordedCode):
     LIMIT_AT_CHANCE = "limit_at_chance", "guessing alone meets the limit of utility"
     LIMITS_NO_LEAK = "limits_no_leak", "a maximum of an error limits no leak"
     LOWER_BOUND_ONLY = "lower_bound_only", "a lower bound of epsilon limits nothing"
-    OTHER_DATA = "other_data", "the baseline was made of other data"
+    OTHER_DATA = "other_data", "the earlier audit was of other data"
     INSENSITIVE = "insensitive", "a leak above the limit could be missed"
     OTHER_METRIC = "other_metric", "some attacks lack the metric and were not judged"
     QUESTION_NOT_VALIDATED = (

@@ -153,7 +153,7 @@ STANDING_IN = (DECIDES, ERROR_REMOVED)
 """The metrics by which an attack is judged where its own has no room: the first that has some."""
 
 COUNTED = ("label", "attribute")
-"""Targets of attacks whose exposed people an audit counts."""
+"""Targets of attacks whose exposed rows an audit counts."""
 _ROUNDING = 1e-9
 
 

@@ -230,7 +230,7 @@ def _count(rows: Iterable[ResultRow], control: str) -> Counts:
 
 
 def _exposed(rows: Sequence[ResultRow], leak: Leakage | None, confidence: float) -> Exposed | None:
-    """Of a point in a metric of exposed people, what is exposed; else None."""
+    """Of a point in a metric of exposed rows, what is exposed; else None."""
     counts = None if leak is None else leak.least.counts
     if leak is None or counts is None:
         return None

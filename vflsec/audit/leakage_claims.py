@@ -29,7 +29,7 @@ USUAL = 0.1
 _SECRETS = {
     "label": "labels", "feature": "columns", "attribute": "values of one column",
     "embedding": "embeddings", "integrity": "predictions (forced)", "membership": "training rows",
-    "property": "attribute share", "presence": "lists of ids",
+    "property": "distribution of one column", "presence": "lists of ids",
 }  # fmt: skip
 _ATTACK = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
 _DEPLOYED = (*_ATTACK, "defense", "strength")
@@ -59,7 +59,7 @@ class LeakageClaim(Identity):
 
     Attributes:
         quantity: ``leakage`` in the metric, ``reversed`` with labels flipped, or ``exposed``, the
-            share of people who are named with certainty.
+            share of rows that are named with certainty.
         control: the baseline.
         advantage: over it, mean over seeds; None where there is none.
         low, high: its interval; None for one seed.
@@ -68,7 +68,7 @@ class LeakageClaim(Identity):
         most: the largest upper bound of all of them; None where one has none.
         attacks: of how many attacks.
         at: which rows and stage in words, where the attack has several.
-        is_part: of exposed people, whether those of the largest class were left out.
+        is_part: of exposed rows, whether those of the largest class were left out.
         is_open: whether it shows nothing either way: a test has no interval, or one that holds all
             that its baseline leaves to learn.
         more_seeds: of one that is open, how many more seeds would show something, if they spread as
@@ -244,12 +244,12 @@ def _count_seeds(quantity: Quantity, of: Sequence[Point], tail: float) -> int | 
 
 def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClaim:
     figure: Estimate = p.mirrored if quantity is Quantity.REVERSED else p.advantage
-    people = p.exposed if quantity is Quantity.EXPOSED else None
-    mean = figure.mean if people is None else people.share
+    single = p.exposed if quantity is Quantity.EXPOSED else None
+    mean = figure.mean if single is None else single.share
     return LeakageClaim(
         **p.identity.as_dict(), quantity=quantity, advantage=mean, low=figure.low,
-        high=figure.high, tried=len(of), control=p.control if people is None else people.control,
-        is_part=people is not None and people.is_part,
+        high=figure.high, tried=len(of), control=p.control if single is None else single.control,
+        is_part=single is not None and single.is_part,
     )  # fmt: skip
 
 

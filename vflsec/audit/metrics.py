@@ -44,7 +44,7 @@ class Score:
             mean over all orders of the rows.
         turned: the figure of the answer turned round, of a metric that does not tell it by itself
             (of an AUC it is 1 less the value); else None.
-        by_class: of exposed people, how many of each class.
+        by_class: of exposed rows, how many of each class.
         tied: whether the guess has one answer for all rows, whatever figure that has.
     """
 
@@ -247,7 +247,7 @@ def _hits_by_chance(case: _Case, rate: float = 0.01) -> float:
 
 
 def _by_class(case: _Case, rate: float, *, turned: bool = False) -> list[ClassCount]:
-    """Exposed people by class, one row of each, counted once for all that asks for them."""
+    """Exposed rows by class, one row of each, counted once for all that asks for them."""
     if (rate, turned) not in case.counted:
         scores, at = case.margin if case.classes == 2 else case.joined.scores, case.joined.one_each
         case.counted[rate, turned] = count_by_class(scores[at], case.y[at], rate, turned=turned)
@@ -404,6 +404,21 @@ def find_reach(metric: str, of: str = "") -> tuple[float, float]:
     if metric == "epsilon_lower":
         return 0.0, math.inf
     return METRICS[metric].reach if metric in METRICS else (0.0, 1.0)
+
+
+_WORDS = {
+    "r2_column": "R² of the best column", "share_error": "error of the share",
+    ERROR_REMOVED: "the remaining error", "exposed": "rows named with certainty",
+    "exposed_01pct": "rows named at one false alarm in 1,000",
+    "tpr_at_1pct_fpr": "hits at 1 % false alarms", "tpr_at_01pct_fpr": "hits at 0.1 % false alarms",
+}  # fmt: skip
+_WRITTEN = {"auc": "AUC", "f1": "F1", "r2": "R²"}
+
+
+def metric_name(metric: str) -> str:
+    """A metric's name in a sentence."""
+    words = (_WRITTEN.get(word, word) for word in metric.split("_"))
+    return _WORDS.get(metric) or " ".join(words)
 
 
 def find_sign(metric: str) -> int:

@@ -13,10 +13,10 @@ from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import is_selected
 from vflsec.audit.judge import weigh
-from vflsec.audit.metrics import find_reach
+from vflsec.audit.metrics import find_reach, metric_name
 from vflsec.audit.point import Point
 from vflsec.audit.validated import Validation
-from vflsec.audit.verdict_text import format_failed, name_figure
+from vflsec.audit.verdict_text import format_failed
 from vflsec.errors import ConfigError
 from vflsec.runtime.grouping import group_by
 
@@ -62,7 +62,7 @@ class Trial:
     @property
     def unit(self) -> str:
         """What the advantage is measured in, where that is another figure than usual; or ''."""
-        return f" in {name_figure(self.judged_by)}" if self.judged_by else ""
+        return f" in {metric_name(self.judged_by)}" if self.judged_by else ""
 
     @property
     def named(self) -> str:
@@ -71,24 +71,24 @@ class Trial:
 
     def meets(self, leak: float) -> bool:
         """Whether every attack gave a figure to pass on, its upper bound is within, and no gate
-        says that too many people may be exposed.
+        says that too many rows may be exposed.
         """
         return not (self.failed or any(self.find_excess(leak)))
 
     def find_excess(self, leak: float) -> tuple[float, float]:
         """How far the upper bound of the advantage is beyond `leak`, and that of the worst gate on
-        exposed people beyond its limit; 0 where it is within.
+        exposed rows beyond its limit; 0 where it is within.
         """
         return max(self.leak_high - leak, 0.0), self.exposing.excess if self.exposing else 0.0
 
     def is_near(self, leak: float) -> bool:
-        """Whether more seeds may do: the means are within, those of exposed people too."""
+        """Whether more seeds may do: the means are within, those of exposed rows too."""
         means = all(g.value is not None and g.value <= g.threshold for g in self.exposed)
         return not (self.failed or self.turned) and self.leak <= leak and means
 
     @property
     def exposed(self) -> list[Verdict]:
-        """The gates on people exposed at this strength whose upper bound is beyond their limit."""
+        """The gates on rows exposed at this strength whose upper bound is beyond their limit."""
         here = (g for g in self.gates if g.strength in (None, self.strength))
         return [g for g in here if g.limited in EXPOSED and g.excess > 0]
 

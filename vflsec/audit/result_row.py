@@ -50,7 +50,7 @@ class ResultRow(Identity, Scored):
         turned: the figure of the answer turned round, where the value does not tell it.
         tied: whether the attack has one answer for all rows.
         asked: the column, or the question about one, that an attack chose by itself.
-        by_class: of exposed people, how many of each class.
+        by_class: of exposed rows, how many of each class.
         role: ``audit``, ``reference`` or ``control`` (a planted leak).
         grants: what the attack was granted beside known rows, in words.
         notes: of its measure; not in tables.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vflsec.audit.dosing import Doses
-from vflsec.audit.gate import PASS, Gate, Verdict
+from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.point import UNDEFENDED, Estimate, Point, Training
 from vflsec.audit.validated import Validated
@@ -21,6 +21,7 @@ class GridRow(Training):
     Attributes:
         gates, passed: how many judge it, and how many of these it passes.
         utility_drop: what it costs, with its bounds; None where that was not measured.
+        left: the gates that it does not pass, by their labels.
         cheapest: whether it passes all, and of the trainings of its data and algorithm that do
             costs the least (the weakest of equals).
     """
@@ -30,6 +31,7 @@ class GridRow(Training):
     utility_drop: float | None = None
     utility_drop_low: float | None = None
     utility_drop_high: float | None = None
+    left: tuple[str, ...] = ()
     cheapest: bool = False
 
 
@@ -74,18 +76,18 @@ def build_grid(
 def _judged(
     points: Sequence[Point], asked: Sequence[Gate], validated: Validated, doses: Doses,
     others: Iterable[Verdict],
-) -> dict[Training, list[str]]:  # fmt: skip
+) -> dict[Training, list[Verdict]]:  # fmt: skip
     """How every gate came out, by training."""
     bare = [replace(g, strength=None) for g in asked if g.defense == UNDEFENDED]
     swept = [replace(g, strength=None) for g in asked if g.defense != UNDEFENDED]
-    found: dict[Training, list[str]] = defaultdict(list)
+    found: dict[Training, list[Verdict]] = defaultdict(list)
     for v in [*judge(points, swept or bare, validated, doses), *others]:
         if v.defense:
-            found[v.training].append(v.verdict)
+            found[v.training].append(v)
     for v in judge(points, bare if swept else (), validated, doses):
         for at in found:
             if (at.dataset, at.algorithm) == (v.dataset, v.algorithm):
-                found[at].append(v.verdict)
+                found[at].append(v)
     return found
 
 
@@ -98,9 +100,10 @@ def _find_cheapest(rows: Iterable[GridRow]) -> set[Training]:
     return {r.training for r in cheapest}
 
 
-def _row(at: Training, verdicts: Sequence[str], drop: Estimate) -> GridRow:
+def _row(at: Training, verdicts: Sequence[Verdict], drop: Estimate) -> GridRow:
     drop = Estimate(0.0, low=0.0, high=0.0) if at.is_undefended else drop
     return GridRow(
         at.dataset, at.algorithm, at.defense, at.strength, len(verdicts),
-        sum(v == PASS for v in verdicts), drop.mean, drop.low, drop.high,
+        sum(v.passes for v in verdicts), drop.mean, drop.low, drop.high,
+        tuple(v.label for v in verdicts if not v.passes),
     )  # fmt: skip

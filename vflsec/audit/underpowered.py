@@ -15,13 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vflsec.audit import intervals
+from vflsec.audit.controls import MOST_FORESEEN
 from vflsec.audit.gate import Gate, Reason, Warn
 from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.point import Point
 from vflsec.specs import QUESTIONS, format_question
-
-_MOST_SEEDS = 100
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Unanswered:
     Attributes:
         not_validated: why the attack is not shown to work; None where rows are too few.
         rows, seeds: that it was scored on.
-        takes: seeds that settle it; None where more than :data:`_MOST_SEEDS` do, or none.
+        takes: seeds that settle it; None where too many do, or none.
     """
 
     attack: str
@@ -73,7 +72,7 @@ def find_unanswered(
 
     if within(seeds):
         return None
-    takes = next(filter(within, range(seeds + 1, _MOST_SEEDS + 1)), None)
+    takes = next(filter(within, range(seeds + 1, MOST_FORESEEN * seeds + 1)), None)
     return replace(found, takes=takes)
 
 

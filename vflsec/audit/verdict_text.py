@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from vflsec.audit import intervals
 from vflsec.audit.controls import MOST_FORESEEN, Leakage
 from vflsec.audit.dosing import Doses, identify_curve
-from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, Gate, Reason, Shortfall, Warn
+from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, TASK, Gate, Reason, Shortfall, Warn
 from vflsec.audit.gate_candidate import Candidate, NoRoom, find_room, is_full
 from vflsec.audit.gate_selection import strip_label
-from vflsec.audit.metrics import METRICS
+from vflsec.audit.metrics import METRICS, metric_name
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
 from vflsec.errors import format_count, join_some
@@ -101,18 +101,10 @@ def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
     return f"Cannot pass: {'; '.join(said)}."
 
 
-_STANDING_IN = {"exposed": "exposed people", "error_removed": "shares of the remaining error"}
-
-
-def name_figure(metric: str) -> str:
-    """A metric that stands in for another, in words."""
-    return _STANDING_IN[metric]
-
-
 def _figure(c: Candidate, gate: Gate) -> str:
     what = f"the {gate.metric}" + (f" of {c.name}" if c.point.attack else "")
-    what += f" in {_STANDING_IN[c.point.metric]}" if c.instead_of else ""
-    return f"{what} is {show(c.leak.least.mean, gate.threshold)} over {c.n} seeds"
+    unit = f" of {metric_name(c.point.metric)}" if gate.metric in ("advantage", *TASK) else ""
+    return f"{what} is {show(c.leak.least.mean, gate.threshold)}{unit} over {c.n} seeds"
 
 
 def format_no_room(lead: Candidate, why: NoRoom, gate: Gate) -> str:
@@ -126,7 +118,7 @@ def format_no_room(lead: Candidate, why: NoRoom, gate: Gate) -> str:
 def _format_room(lead: Candidate, why: NoRoom) -> str:
     return (
         f"the baseline of {lead.name} ({why.control}) leaves at most {why.room:.3f} of "
-        f"{why.metric} to gain"
+        f"{metric_name(why.metric)} to gain"
     )
 
 
@@ -135,7 +127,7 @@ def _format_instead(lead: Candidate, gate: Gate) -> str:
     why = lead.instead_of
     if why is None:
         return ""
-    by = _STANDING_IN[lead.point.metric]
+    by = metric_name(lead.point.metric)
     return f"; judged by {by}, for {_format_room(lead, why)}, not {gate.threshold:g}"
 
 
@@ -404,7 +396,7 @@ def _seeds_to_detect(found: Sequence[Candidate], size: float, gate: Gate) -> int
 def format_seeds(more: int | None) -> str:
     """The seeds that would decide it."""
     if more is None:
-        return f"over {MOST_FORESEEN:,} more seeds needed"
+        return "no feasible number of seeds would decide it"
     return f"about {format_count(more, 'more seed')} needed"
 
 
@@ -423,12 +415,15 @@ def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
 
 def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
     """What is open, and what would decide it."""
-    named = lead.leak.ahead
+    named, what = lead.leak.ahead, _figure(lead, gate)
     if more is None and lead.value <= lead.most < lead.sign * named.mean:
-        cure = f"against the baseline '{named.name}' it is {named.mean:.3f}: {_better(lead, gate)}"
+        text = (
+            f"{what} and {named.mean:.3f} over '{named.name}', the baseline chosen beforehand. The "
+            f"limit {gate.threshold:g} lies between, so seeds do not decide. {_better(lead, gate)}."
+        )
     else:
         cure = format_seeds(more) + ("" if more is None else _rows_instead(lead, level))
-    text = f"{_figure(lead, gate)}, and its interval holds {gate.threshold:g}; {cure}."
+        text = f"{what}, and its interval holds {gate.threshold:g}; {cure}."
     return text[0].upper() + text[1:]
 
 
@@ -436,10 +431,11 @@ def _better(lead: Candidate, gate: Gate) -> str:
     """What may decide a gate that the control named beforehand keeps open."""
     room = find_room(lead.point, lead.leak) if gate.limits_leaks else gate.threshold
     if room >= gate.threshold:
-        return "grant more labelled rows (known_rows)"
+        return "Grant more labelled rows (known_rows)"
     value, gain, least = lead.point.value.mean, lead.point.advantage.mean, lead.leak.least.name
     own = math.nan if value is None or gain is None else value - gain
-    return f"{least} reaches {own:.3f} and leaves {max(room, 0.0):.3f}; gate another metric (of)"
+    left = f"the baseline '{least}' reaches {own:.3f} and leaves {max(room, 0.0):.3f}"
+    return f"Gate another metric (of): {left}"
 
 
 def _rows_instead(c: Candidate, alpha: float) -> str:
@@ -456,4 +452,5 @@ def _rows_instead(c: Candidate, alpha: float) -> str:
     if rows < 1 or not nearest.sd or not factor or nearest.sd > 1.2 * 0.58 / math.sqrt(rows):
         return ""
     wanted = math.ceil(rows * (factor * nearest.sd / gap) ** 2)
-    return f", or about {wanted:,} scored rows ({rows:,} now)" if wanted > rows else ""
+    return (f", or about {wanted:,} scored rows ({rows:,} now)"
+            if rows < wanted <= MOST_FORESEEN * rows else "")  # fmt: skip

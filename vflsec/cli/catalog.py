@@ -31,6 +31,7 @@ _REGISTRIES = {
     "datasets": registry.datasets,
 }
 _SHOWN = ("needs", "optional", "target", "binary_only", "strengths", "sends", "covers", "owner")
+_GIVEN = ("needs", "optional")
 
 
 def list_kind(kind: str) -> list[dict[str, str]]:
@@ -118,6 +119,7 @@ def _describe_entry(kind: str, entry: registry.Entry) -> dict[str, Any]:
     tree = parse_source(entry.path.read_text(encoding="utf-8"))
     found = _find_registered(tree, kind)
     facts = _read_class(tree, found) if found is not None else {}
+    facts |= {k: _by_default(entry, kind, k, v) for k, v in facts.items() if k in _GIVEN}
     return {
         "kind": kind,
         "name": entry.name,
@@ -130,6 +132,14 @@ def _describe_entry(kind: str, entry: registry.Entry) -> dict[str, Any]:
         "parameters": facts.get("parameters", []),
         "path": str(entry.path),
     }
+
+
+def _by_default(entry: registry.Entry, kind: str, key: str, source: str) -> str:
+    """What an attack is to be given, as it is written; where it is computed, by its defaults."""
+    if re.fullmatch(r"frozenset\((\{[^*(]*\})?\)", source):
+        return source
+    made = _REGISTRIES[f"{kind}s"].create(entry.name, {})
+    return f"frozenset({{{', '.join(map(repr, sorted(getattr(made, key))))}}})"
 
 
 def _find_registered(tree: ast.Module, kind: str) -> ast.ClassDef | None:

@@ -228,7 +228,7 @@ def _find_copies(frame: Frame, wishes: Wishes, data: Table, roles: Sequence[str]
 def _note_id(id_: str | Mapping[str, str]) -> str:
     """That the id was found, in a sentence."""
     if isinstance(id_, str):
-        return f"{id_} is the id: its values are unique."
+        return f"Using '{id_}' as the id: its values are unique."
     said = ", ".join(f"{column} in {party}" for party, column in id_.items())
     return f"{said} are the ids: their values are unique and match."
 

@@ -45,7 +45,7 @@ _SAMPLE = 100_000
 _UNEQUAL = 1 / 3
 """Share of the rarer of two classes below which attacks that tell classes by size are drafted."""
 _LIMITS = (0.01, 0.02, 0.05, 0.1)
-"""Limits on exposed people that are drafted, the least that a PASS is in reach of."""
+"""Limits on exposed rows that are drafted, the least that a PASS is in reach of."""
 _ADVANTAGE, _SHARE = 0.1, 0.25
 """The limit on an attack's advantage; that on the share of the remaining error, where own columns
 leave less to gain."""
@@ -178,7 +178,7 @@ def _is_unequal(y: NDArray[np.int64]) -> bool:
 
 
 class _Exposed(NamedTuple):
-    """A gate on exposed people: its limit in shares and in words, whom, and whether it can pass."""
+    """A gate on exposed rows: its limit in shares and in words, whom, and whether it can pass."""
 
     limit: float
     many: str
@@ -188,7 +188,7 @@ class _Exposed(NamedTuple):
 
 
 def _exposed(source: Source, trained: NDArray[np.int64], known: int) -> _Exposed:
-    """The gate on exposed people: the least limit of a list that luck leaves room for.
+    """The gate on exposed rows: the least limit of a list that luck leaves room for.
 
     Args:
         trained: labelled rows that are trained on.

@@ -51,7 +51,7 @@ def gate(
         Path | None, typer.Option("--report", help="A folder for the reports.", parser=folder_name)
     ] = None,
 ) -> None:
-    """Judge stored results again, or against a baseline.
+    """Judge stored results again, or against an earlier audit.
 
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
@@ -97,7 +97,7 @@ def gate(
         shown = _print(result, console)
         if update_baseline and baseline is not None:
             wrote = write_baseline(baseline, result)
-            say(f"Wrote the baseline {baseline}.")
+            say(f"Wrote {baseline}.")
             if wrote.kept:
                 count = f"{wrote.kept} of {format_count(wrote.figures, 'figure')}"
                 say(f"{count} stay as they were: what changed by no more than is tolerated.")

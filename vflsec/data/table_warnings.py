@@ -52,8 +52,9 @@ def list_warnings(source: Source) -> list[str]:
         rows = len(source.parties[party].rows)
         parts = [f"{c} {k}" for c, k in counts.items()]
         out.append(
-            f"missing values at {party}, of {rows} rows: {_listed(parts)}; a number becomes the "
-            "mean, unless the algorithm takes missing ones, and a category its own code."
+            f"missing values at {party}, of {rows} rows: {_listed(parts)}. Missing numbers are "
+            "set to the column's mean (trees and scorecards learn from them as missing); missing "
+            "categories are a category of their own."
         )
     out += find_weaknesses(source)
     facts = source.facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def read_any(path: Path) -> Baseline:
         shard = audit.found.shard
         cure = "Run vflsec merge first." if shard else AUDIT_AGAIN
         got = f"shard {shard}" if shard else "a part"
-        raise ConfigError.must(f"{path}: a baseline", "be a whole audit", got, cure)
+        raise ConfigError.must(f"{path}: --baseline", "be a whole audit", got, cure)
     refuse_failed(path, audit.rows)
     points = group_advantages(add_grants(audit.rows, audit.found.attacks))
     silent = read_silent(audit)
@@ -94,5 +95,10 @@ def compare_folders(before: Path, after: Path) -> Comparison:
     Raises:
         ConfigError: a directory holds no audit.
     """
+    for path, other in ((before, after), (after, before)):
+        if path.is_file():
+            command = shlex.join(["vflsec", "gate", str(other), "--baseline", str(path)])
+            rule = "be a folder of `vflsec audit`"
+            raise ConfigError.must(f"compare: {path}", rule, "a file", f"To judge by it: {command}")
     old, new = (read_audit(folder, only=True) for folder in (before, after))
     return compare(old, new)

@@ -107,7 +107,7 @@ def _meet_gates(fresh: Trial, failing: Sequence[Verdict], target: str) -> Step:
 
 
 def _find_worst(t: Trial, leak: float) -> str:
-    """The attack in the way: of the gate on exposed people where averages are within the limit."""
+    """The attack in the way: of the gate on exposed rows where averages are within the limit."""
     return t.exposing.attack if t.exposing and t.leak_high <= leak else t.attack
 
 
@@ -165,7 +165,7 @@ def _stronger(
 
 
 def _looser(cheap: Sequence[Trial], drop: float) -> Step | None:
-    """The least leakage that the accepted loss of utility buys; None where people are exposed."""
+    """The least leakage that the accepted loss of utility buys; None where rows are exposed."""
     t = min((t for t in cheap if not t.exposing), key=lambda t: t.leak_high, default=None)
     if t is None:
         return None

@@ -228,7 +228,7 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
     if top.leak_high > leak:
         what = f"leaks: {show(top.leak_high, leak, '+.3f')} ({top.named}) {at}"
     else:
-        what = f"may expose single people {at}"
+        what = f"may expose single rows {at}"
     return f" A stronger setting {what}."
 
 
@@ -484,7 +484,7 @@ def _explain_leak(found: Sequence[Trial], leak: float) -> str:
     if whole and least.leak_high <= leak and (gate := least.exposing):
         first = min(t.strength for t in whole if t.leak_high <= leak)
         return (
-            f"Averages are within {leak:g} from strength {first:g} on, but single people may be "
+            f"Averages are within {leak:g} from strength {first:g} on, but single rows may be "
             f"exposed. Strength {least.strength:g} comes closest, with an upper bound of "
             f"{show(gate.high or 0.0, gate.threshold)} ({gate.label})."
         )

@@ -91,7 +91,7 @@ def _warn_of_luck(gate: Gate, info: DataInfo, y: NDArray[np.int64]) -> Iterator[
         return
     yield (
         f"{info.name}: the gate '{gate.label}' allows {show_exact(gate.threshold)} of {people} "
-        f"people trained on, and luck alone names about {luck:.1f}. Have more or raise the limit."
+        f"rows trained on, and luck alone names about {luck:.1f}. Have more or raise the limit."
     )
 
 
@@ -102,7 +102,7 @@ def _warn_of_own_columns(gate: Gate, info: DataInfo, ranks: Mapping[str, float])
             yield (
                 f"{info.name}: {party} reaches AUC {auc:.2f} from its own columns alone "
                 f"(cross-validated). No attack can gain {show_exact(gate.threshold)} more, so the "
-                f"gate '{gate.label}' would be judged by exposed people. Set its limit for these, "
+                f"gate '{gate.label}' would be judged by exposed rows. Set its limit for these, "
                 f'of = "exposed", or for the share of the remaining error, of = "{ERROR_REMOVED}".'
             )
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vflsec.audit.controls import MOST_FORESEEN, is_leak
+from vflsec.audit.controls import is_leak
 from vflsec.audit.defense_label import split_names
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
@@ -77,7 +77,7 @@ def next_steps(summary: Summary) -> list[Step]:
     steps = [s for kind in StepKind if kind in asked
              for s in _OF_VERDICTS[kind](asked[kind], summary)]  # fmt: skip
     keep = format_command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
-    text = "Keep these results as the baseline: a later rise fails."
+    text = "Keep these results in a file: a later rise fails."
     has_one = any(v.origin is Origin.BASELINE for v in summary.gates)
     kept = [Step(StepKind.KEEP_BASELINE, text, keep)] if found == "PASS" and not has_one else []
     ungated = _ungated(summary)
@@ -141,7 +141,7 @@ def _rose(of: Asked, summary: Summary) -> list[Step]:
     """What to do where leakage rose above a baseline, which another strength does not explain."""
     who = clean(join_some(list(dict.fromkeys(v.attack for v in of))))
     text = (
-        f"{who} gained more than in the baseline. If it is meant, write the baseline anew with "
+        f"{who} gained more than in the earlier audit. If it is meant, write the file anew with "
         "--update-baseline. If not, look for what changed among all figures:"
     )
     return [Step(StepKind.ROSE, text, format_command(summary, "report"))]
@@ -201,7 +201,7 @@ def _name_other_ways(of: Asked, summary: Summary) -> str:
 def _stuck(of: Asked, summary: Summary) -> list[Step]:
     """What to do where seeds would not decide, or more than anybody runs."""
     text = (
-        f"Up to {MOST_FORESEEN:,} more seeds would not decide {name_gates(of)}, by the figures of "
+        f"No feasible number of seeds would decide {name_gates(of)}, by the spread over "
         f"{max(v.n for v in of)}. {_name_other_ways(of, summary)}"
     )
     known = not summary.is_of_traces and any(map(_is_of_known_rows, of))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from vflsec.audit.findings import metric_name
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret
+from vflsec.audit.metrics import metric_name
 from vflsec.audit.point import Point, Training
 from vflsec.audit.summary import Summary
 from vflsec.audit.tradeoff_curves import Curve, Improvement

@@ -16,11 +16,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from vflsec.audit.findings import metric_name
 from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import summarise
 from vflsec.audit.leakage_claims import format_secret, select_shown
+from vflsec.audit.metrics import metric_name
 from vflsec.audit.point import Estimate, Identity, Point, Training
 from vflsec.audit.result_row import read_rows
 from vflsec.audit.summary import Summary, read_summary

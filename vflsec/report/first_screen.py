@@ -101,33 +101,33 @@ def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> s
     unknown = dict.fromkeys(c.training for c in mean if c.is_open and c.training not in leaking)
     rest = dict.fromkeys(c.training for c in mean if c.training not in {**leaking, **unknown})
     several = len({c.algorithm for c in mean}) > 1
-    people = [] if leaking else exposed
+    single = [] if leaking else exposed
     tests = f"({format_count(max(c.tried for c in mean), 'test')}, corrected)"
     said = {
         f"Yes, {_at(leaking, several)}": leaking,
-        f"Yes: {name_most(people)}" if people else "": people,
+        f"Yes: {name_most(single)}" if single else "": single,
         f"Unknown {_at(unknown, several)}: too few seeds": unknown,
-        f"{'On average no' if people else 'No'} significant leak "
+        f"{'On average no' if single else 'No'} significant leak "
         f"{_at(rest, several) if leaking or unknown else tests}": rest,
     }
     return f"{'. '.join(text for text, of in said.items() if of)}."
 
 
 def name_most(exposed: Iterable[LeakageClaim]) -> str:
-    """``shop names 987 of 1,000 people``: who names the most beyond its baseline, and how many."""
+    """``shop names 987 of 1,000 rows``: who names the most beyond its baseline, and how many."""
     most = max(exposed, key=lambda c: c.advantage or 0.0)
-    return f"{most.adversary} names {_count_people(most)}"
+    return f"{most.adversary} names {_count_exposed(most)}"
 
 
-def _count_people(c: LeakageClaim) -> str:
+def _count_exposed(c: LeakageClaim) -> str:
     share = c.advantage or 0.0
-    whom = name_people(is_part=c.is_part)
+    whom = name_rows(is_part=c.is_part)
     return f"{_many(share) if share >= 0.001 else 'fewer than 1'} of 1,000 {whom}"
 
 
-def name_people(*, is_part: bool) -> str:
-    """Whom a share of exposed people is of."""
-    return "people outside the largest class" if is_part else "people"
+def name_rows(*, is_part: bool) -> str:
+    """What a share of exposed rows is of."""
+    return "rows outside the largest class" if is_part else "rows"
 
 
 def _at(trainings: Iterable[Training], several: bool) -> str:
@@ -143,7 +143,7 @@ def _how_much(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> 
 
     Args:
         mean: what is claimed on average.
-        exposed: what leaks of people, whatever the mean shows.
+        exposed: what leaks of single rows, whatever the mean shows.
     """
     bare = [c for c in mean if c.is_undefended] or list(mean)
     away = [] if any(c.is_leak for c in bare) else [c for c in mean if c.is_leak]
@@ -161,19 +161,19 @@ def _not_shown(
     bare: Iterable[LeakageClaim], answered: Set[Identity], exposed: Sequence[LeakageClaim],
     several: bool,
 ) -> Iterator[str]:  # fmt: skip
-    """What leaks of people and not on average, then the strongest of what gains nothing
+    """What leaks of single rows and not on average, then the strongest of what gains nothing
     significant, and how many more there are.
     """
     rest = [c for c in bare if c.about not in answered and c.quantity is Quantity.LEAKAGE]
-    people: dict[Identity, LeakageClaim] = {}
+    single: dict[Identity, LeakageClaim] = {}
     for c in sorted(exposed, key=lambda c: c.advantage or 0.0):
-        people[c.about] = c
+        single[c.about] = c
     for c in rest:
-        if c.about in people:
+        if c.about in single:
             yield (f"{c.adversary} infers the {format_secret(c)}{_of(c, several)} for "
-                   f"{_count_people(people[c.about])}. On average not significant: {_gain(c)} over "
-                   f"its baseline ({c.named}).")  # fmt: skip
-    rest = [c for c in rest if c.about not in people]
+                   f"{_count_exposed(single[c.about])}. On average not significant: {_gain(c)} "
+                   f"over its baseline ({c.named}).")  # fmt: skip
+    rest = [c for c in rest if c.about not in single]
     for c in sorted(rest, key=rank, reverse=True)[:_MOST]:
         yield (f"Not significant: {format_secret(c)} to {c.adversary}{_of(c, several)}, "
                f"{_gain(c)} over its baseline ({c.named}).")  # fmt: skip
@@ -210,7 +210,7 @@ def list_codes(summary: Summary) -> dict[str, str]:
 
 
 def _exposed(claims: Iterable[LeakageClaim], summary: Summary) -> list[LeakageClaim]:
-    """Claims on people, undefended and where a gate judges."""
+    """Claims on exposed rows, undefended and where a gate judges."""
     judged = find_judged(summary)
     return [
         c for c in claims
@@ -226,26 +226,26 @@ def _who(
     scored = {p.answer: p.n for p in summary.points if p.metric == p.primary}
     if not exposed:
         made = any(c.quantity is Quantity.EXPOSED for c in claims)
-        yield "Nobody is shown to be named with certainty." if made else "Not counted here."
+        yield "No row is shown to be named with certainty." if made else "Not counted here."
     several = len({c.algorithm for c in claims}) > 1
     for i, c in enumerate(exposed):
         p = points[c.identity]
-        yield _name_people(c, p, several)
+        yield _say_exposed(c, p, several)
         if i == 0:
             yield from _name_worst(p, summary.parties.get(c.dataset, DatasetFacts()))
             yield from _say_who_counts(p, scored.get(p.answer, 0))
 
 
-def _name_people(c: LeakageClaim, p: Point, several: bool) -> str:
-    """``Without a defense, shop names 50 [40, 60] more of 1,000 people than ...``."""
+def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
+    """``Without a defense, shop names 50 [40, 60] more of 1,000 rows than ...``."""
     of, where = p.exposed, (f"{c.algorithm}, " if several else "") + format_deployment(c)
     assert of is not None
-    people = name_people(is_part=c.is_part)
+    rows = name_rows(is_part=c.is_part)
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
     own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
     return (
         f"{where[0].upper()}{where[1:]}, {c.adversary} names {_many(of.share)} "
-        f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] more of 1,000 {people} {sure} than "
+        f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] more of 1,000 {rows} {sure} than "
         f"{own}, which names {_many(of.own)} ({format_secret(c)}, by {c.named})."
     )
 
@@ -262,14 +262,14 @@ def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
         k = of.worst.label
         name = clean(names[k]) if k < len(names) else k
         more = _many(of.worst.share - of.worst.own)
-        yield f"Most exposed are people of class '{name}': {more} more of 1,000."
+        yield f"Most exposed are rows of class '{name}': {more} more of 1,000."
 
 
 def _say_who_counts(p: Point, rows: int) -> Iterator[str]:
-    """How many people there are, where they have several of the `rows` that were scored."""
+    """How many groups there are, where they have several of the `rows` that were scored."""
     assert p.exposed is not None
     if 0 < p.exposed.people < rows:
-        yield (f"One row of each person counts: {p.exposed.people:,} people, who have {rows:,} "
+        yield (f"One row of each group counts: {p.exposed.people:,} groups, which have {rows:,} "
                "rows in a training.")  # fmt: skip
 
 
@@ -386,21 +386,22 @@ def describe_cheapest(summary: Summary, dataset: str) -> list[str]:
 
 
 def _cheapest_of(here: Sequence[GridRow]) -> str:
-    """What it costs one training to pass every gate, or that nothing does."""
-    count = here[0].gates
-    several = {1: "the gate", 2: "both gates"}.get(count, f"all {count} gates")
+    """What it costs one training to pass every gate, or what comes closest where nothing does."""
     best = next((r for r in here if r.cheapest), None)
     if best is not None and best.is_undefended:
-        return f"{several} pass{'es' if count == 1 else ''} without a defense"
+        return "every gate passes without a defense"
     if best is not None:
-        return f"{format_place(best)} passes {several} and costs {format_price(best)}"
+        return f"{format_place(best)} passes every gate and costs {format_price(best)}"
     good = [r for r in here if r.passed == r.gates]
     if good:
-        return f"{format_spots(good)} passes {several}; the cost was not measured"
+        return f"{format_spots(good)} passes every gate; the cost was not measured"
     if all(r.is_undefended for r in here):
-        fail = "do not all pass" if count > 1 else "does not pass"
-        return f"{several} {fail}, and no defense was tried"
-    return f"no tested strength ({format_spots(here)}) passes {several}"
+        return "not every gate passes, and no defense was tried"
+    none = "no tested strength passes every gate"
+    near = max(here, key=lambda r: (r.passed, r.strength or 0.0))
+    missed = join_some([f"'{clean(label)}'" for label in dict.fromkeys(near.left)])
+    known = near.passed and near.left
+    return none + (f"; {format_deployment(near)} all pass but {missed}" if known else "")
 
 
 def format_price(r: GridRow) -> str:

@@ -94,9 +94,9 @@ def _audit_row(a: Audited) -> tuple[Cell | str, ...]:
     found, how = format_headline(a.summary)
     leaks = [c for c in find_leaks(a.summary.claims) if c.is_leak]
     most = max(leaks, key=rank, default=None)
-    people = [c for c in a.summary.claims
+    single = [c for c in a.summary.claims
               if c.is_leak and c.is_undefended and c.quantity is Quantity.EXPOSED]  # fmt: skip
-    none = f"{name_most(people)}; on average none" if people else "none"
+    none = f"{name_most(single)}; on average none" if single else "none"
     none += " is significant"
     said = none if most is None else (
         f"{format_secret(most)} to {most.adversary}, "

@@ -14,7 +14,7 @@ from vflsec.errors import format_count
 from vflsec.label import make_label
 from vflsec.report import tree
 from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
-from vflsec.report.first_screen import name_people
+from vflsec.report.first_screen import name_rows
 from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
 from vflsec.report.verdicts import (
@@ -34,9 +34,9 @@ _MEANS = {
     "UNFINISHED": "Not everything planned was measured",
 }
 _INFERS = "Can infer it"
-_SINGLE = "Can infer it about single people"
+_SINGLE = "Can infer it about single rows"
 _FEW = 0.1
-"""Below this share of people who are named it is inferred about single people."""
+"""Below this share of rows that are named it is inferred about single rows."""
 _FLIPPED = "Can infer it, once it knows which label is which"
 _NOT_SHOWN = "Not shown"
 _LESS = "Not shown, and less than without"
@@ -44,8 +44,8 @@ _NOT_LESS = "Not shown to be less than without"
 _UNKNOWN = "Unknown"
 _TOO_FEW = "Unknown: too few repetitions"
 _UNTESTED = "Not tested"
-_COUNTED = {"auc": "pairs of people", "accuracy": "people"}
-"""What a figure counts 100 of, where people can count it."""
+_COUNTED = {"auc": "pairs of rows", "accuracy": "rows"}
+"""What a figure counts 100 of, where a reader can count it."""
 
 
 def build_tested(summary: Summary) -> Section:
@@ -87,7 +87,7 @@ def build_receivers(summary: Summary) -> Section:
         )
         for name in summary.parties
     )  # fmt: skip
-    return Section("What was found about people", tables, key="receivers")
+    return Section("What was found", tables, key="receivers")
 
 
 def _receivers(
@@ -138,8 +138,8 @@ def _is_less(after: Sequence[LeakageClaim], before: Sequence[LeakageClaim]) -> b
 def _infers(claims: Sequence[LeakageClaim], points: Mapping[Identity, Point]) -> Cell | str:
     """What claims about one receiver and target come to, the strongest word first, and how much."""
     leaks = {c.quantity: points[c.identity] for c in claims if c.is_leak}
-    people = leaks[Quantity.EXPOSED].exposed if Quantity.EXPOSED in leaks else None
-    named = _SINGLE if people is None or people.share < _FEW else _INFERS
+    single = leaks[Quantity.EXPOSED].exposed if Quantity.EXPOSED in leaks else None
+    named = _SINGLE if single is None or single.share < _FEW else _INFERS
     words = {Quantity.LEAKAGE: _INFERS, Quantity.REVERSED: _FLIPPED, Quantity.EXPOSED: named}
     found = next((text for quantity, text in words.items() if quantity in leaks), "")
     if found:
@@ -154,10 +154,10 @@ def _infers(claims: Sequence[LeakageClaim], points: Mapping[Identity, Point]) ->
 
 
 def _count(quantity: Quantity, p: Point) -> str:
-    """How much that is beside what the receiver knew, in people; "" where nobody can count it."""
+    """How much that is beside what the receiver knew, in rows; "" where nobody can count it."""
     if quantity is Quantity.EXPOSED and p.exposed is not None:
         named, own = 1000 * (p.exposed.share + p.exposed.own), 1000 * p.exposed.own
-        whom = name_people(is_part=p.exposed.is_part)
+        whom = name_rows(is_part=p.exposed.is_part)
         return f"names {named:.0f} of 1,000 {whom}, {own:.0f} from what it knew"
     value, own_value, of = p.value.mean, p.control_value.mean, _COUNTED.get(p.metric)
     if quantity is not Quantity.LEAKAGE or of is None or value is None or own_value is None:
@@ -189,7 +189,7 @@ def _price(rows: Sequence[GridRow], unit: str | None) -> str:
 def build_conditions(summary: Summary) -> Section:
     """Under which conditions the findings hold, so that a change asks for another audit."""
     items = (
-        "For these people, columns, training and software (Appendix H).",
+        "For these rows, columns, training and software (Appendix H).",
         "For receivers that know no more than Appendix C says, and share nothing beyond it.",
         *(["With the protection of Appendix D."] if _judged(summary) else []),
         "Until a new attack is published.",

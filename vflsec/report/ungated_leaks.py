@@ -28,7 +28,7 @@ from vflsec.runtime.grouping import group_by
 def find_ungated(summary: Summary) -> list[LeakageClaim]:
     """Claims that leak and that no gate limits: first where one judges, then the largest.
 
-    A limit on exposed people is none on what is leaked of the many.
+    A limit on exposed rows is none on what is leaked of the many.
     """
     at = group_by(summary.points, lambda p: p.training)
     asked = {

@@ -36,7 +36,7 @@ _OTHER_LEVEL = (
 )
 
 
-_BASELINE_RULE = "What already leaks in the baseline is not judged by it."
+_BASELINE_RULE = "What already leaked then is not judged."
 _LISTED = "Every figure: the report of `vflsec gate --report DIR`."
 _LISTING = frozenset({View.PAGE, View.STATEMENT, View.WHOLE})
 """Who is shown each figure of a baseline that did not rise; all others are told how many."""
@@ -157,8 +157,8 @@ def find_unfinished(summary: Summary) -> str:
 
 _ASKED = {
     Origin.GATE: ("gate", "failed", "inconclusive", "passed"),
-    Origin.BASELINE: ("figure", "rose above the baseline",
-                      "inconclusive against the baseline", "did not rise above the baseline"),
+    Origin.BASELINE: ("figure", *(f"{came} the earlier audit" for came in (
+        "rose since", "inconclusive beside", "did not rise since"))),
     Origin.CLAIM: ("claimed epsilon", "contradicted", "inconclusive", "not contradicted"),
 }  # fmt: skip
 """Who asks, the limits first: what is counted, and what came of it as FAIL, open and PASS."""
@@ -211,7 +211,7 @@ def describe_steady(verdicts: Iterable[Verdict]) -> str:
     every = [v for v in verdicts if v.origin is Origin.BASELINE]
     steady = list(filter(is_steady, every))
     count = f"{len(steady)} of {format_count(len(every), 'figure')}"
-    said = [f"{count} did not rise above the baseline."]
+    said = [f"{count} did not rise since the earlier audit."]
     for warning, of in group_by((v for v in steady if v.warning), lambda v: v.warning).items():
         said.append(f"{len(of)} warn: {warning}.")
     return " ".join(said) if every else ""

@@ -32,11 +32,11 @@ def point(named: float, **keys: str | float) -> Point:
 
 
 def said(*points: Point, judged: str = "") -> list[str]:
-    """The sentences on exposed people, of which none is said where nobody is."""
+    """The sentences on exposed rows, of which none is said where nobody is."""
     gates = (Verdict("toy", "splitnn", judged, 5.0, gate=Gate(max=0.1)),) if judged else ()
     summary = Summary(points=(*points, *map(mean_of, points)), gates=gates)
     lines = next(a.lines for a in build_answer(summary)["toy"] if a.question == WHO)
-    return [line for line in lines if "of 1,000 people" in line]
+    return [line for line in lines if "of 1,000 rows" in line]
 
 
 def mean_of(p: Point) -> Point:
@@ -50,11 +50,11 @@ def mean_of(p: Point) -> Point:
 
 def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
     first, *_ = said(point(235.0))
-    assert first.startswith("Without a defense, shop names 50 [40, 60] more of 1,000 people")
+    assert first.startswith("Without a defense, shop names 50 [40, 60] more of 1,000 rows")
     assert "its baseline, which names 2 (labels of bank, by norm" in first
     summary = Summary(points=(point(235.0), mean_of(point(235.0))))
     (lines,) = (a.lines for a in build_answer(summary)["toy"] if a.question == WHO)
-    assert lines[-1] == "Most exposed are people of class '1': 76 more of 1,000."
+    assert lines[-1] == "Most exposed are rows of class '1': 76 more of 1,000."
     named = replace(summary, parties={"toy": DatasetFacts(class_names=("kept", "lost"))})
     (lines,) = (a.lines for a in build_answer(named)["toy"] if a.question == WHO)
     assert "'lost': 76" in lines[-1]
@@ -109,12 +109,12 @@ def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> Non
         cell = str(table.rows[0][2].text)  # type: ignore[union-attr]
         for text in (answers[LEAKS][0], answers[MUCH][0], answers[WHO][0], cell):
             assert ("outside the largest class" in text) == is_part
-        counted = [line for line in answers[WHO] if "900 people, who have 9,000 rows" in line]
+        counted = [line for line in answers[WHO] if "900 groups, which have 9,000 rows" in line]
         assert len(counted) == (people < scored)
 
 
 def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None:
-    """Exposed people move an average too little to be shown."""
+    """Exposed rows move an average too little to be shown."""
     people, facts = point(235.0, primary="auc"), {"toy": DatasetFacts(("bank", "shop"))}
     for points, exposed in (((mean_of(people),), False), ((mean_of(people), people), True)):
         summary = Summary(points=points, parties=facts, versions={"vflsec": "1"})
@@ -126,7 +126,7 @@ def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None
 
 
 def test_the_first_lines_say_how_many_are_named() -> None:
-    """987 of 1,000 were single people."""
+    """987 of 1,000 were single rows."""
     many = point(4450.0, primary="auc")
     summary = Summary(points=(mean_of(many), many), parties={"toy": DatasetFacts(("bank", "shop"))})
     lines = {a.question: a.lines for a in build_answer(summary)["toy"]}
