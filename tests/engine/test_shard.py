@@ -274,12 +274,38 @@ def test_two_truths_about_one_cell_are_refused(made: Path, tmp_path: Path, chang
     with pytest.raises(ConfigError, match=r"other figures for norm of cell [0-9a-f]{24} \(seed "):
         vflsec.merge([made / "one", made / "whole"], tmp_path / "merged")
     assert main.main(["gate", str(tmp_path / "merged")]) == 2  # the first of the two passed there
-    assert not (tmp_path / "merged" / "results.sqlite").exists()
+    with closing(sqlite3.connect(tmp_path / "merged" / "results.sqlite")) as left:
+        assert left.execute("select count(*) from cells").fetchone() == (0,)
+
+
+def test_a_merge_that_was_interrupted_goes_on(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked for --fresh, as did a merge with the shard that was left out."""
+    out, whole = tmp_path / "merged", pd.read_parquet(made / "whole" / "results.parquet")
+    for stop in ("_take_views", "judge"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"vflsec.engine.merge.{stop}", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                vflsec.merge([made / "one"], out)
+    assert vflsec.merge([made / "one"], out).exit_code == 3
+    merged = vflsec.merge([made / "two"], out)
+    pd.testing.assert_frame_equal(merged.results, whole, check_exact=True)
+    with pytest.raises(ConfigError, match="holds a shard"):
+        vflsec.merge([made / "one"], made / "two")
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def test_merge_overwrites_nothing_unasked(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="holds results"):
-        vflsec.merge([made / "one"], made / "whole")
+    other = tmp_path / "other"
+    audit(other, given=sections(gate=[GATE | {"min": 0.001}]))
+    before = (other / "summary.json").read_bytes()
+    with pytest.raises(ConfigError, match=r"scenario of .*other.*--fresh"):
+        vflsec.merge([made / "one"], other)
+    assert (other / "summary.json").read_bytes() == before
     with pytest.raises(ConfigError, match="holds a shard"):
         vflsec.merge([made / "one"], made / "two" / ".." / "one", fresh=True)
     with pytest.raises(ConfigError, match=r"has no results\.sqlite"):

@@ -37,11 +37,11 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
 
     What is stored for a cell is taken as it is, so the result equals that of one run. Where cells
     are still missing nothing is judged: `vflsec audit SCENARIO --out OUT` finishes them, or a merge
-    with the shards that were left out.
+    with the shards that were left out. Interrupted, the same merge goes on.
 
     Args:
         folders: results directories of shards, or of whole audits, of one scenario.
-        out: where the merged audit is written.
+        out: where the merged audit is written; results of the same audit there are kept.
         fresh: remove an earlier audit's files from `out` first.
 
     Returns:
@@ -49,7 +49,7 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
 
     Raises:
         ConfigError: a folder holds no results, belongs to another scenario, version or data, holds
-            other figures for the same cell, or `out` holds results already.
+            other figures for the same cell, or `out` holds results of another audit.
     """
     sources, target = [Path(f) for f in folders], Path(out)
     check.some("merge: folders", sources)
@@ -59,28 +59,41 @@ def merge(folders: Sequence[str | Path], out: str | Path, *, fresh: bool = False
         stores = [stack.enter_context(Store(s, readonly=True)) for s in sources]
         records = [s.record() for s in stores]
         _same(sources, records)
-        if (target / STORE_NAME).exists() and not fresh:
-            raise ConfigError.taken(target, "results", FRESH)
         probe(target)
         with claim(target) as lock:
+            only_ours(target)
+            records += [] if fresh else _read_before(target, sources[0], records[0])
             lock.forget()
-            clear(target) if fresh else only_ours(target)
+            if fresh:
+                clear(target)
             withdraw(target)
             merged = stack.enter_context(Store(target))
             record = _whole(sources, records, target)
-            merged.keep(record)
-            try:
-                for store in stores:
-                    merged.take(store, record.wanted)
-            except ConfigError:  # half of two truths would be judged by whoever asks next
-                merged.close()
-                clear(target)
-                raise
+            merged.take(stores, record.wanted, record)
             _take_views(sources, target, record.wanted)
             return judge(merged, record)
 
 
-def _same(folders: Sequence[Path], records: Sequence[AuditRecord]) -> None:
+def _read_before(out: Path, source: Path, record: AuditRecord) -> list[AuditRecord]:
+    """The record of the same audit in `out`, which an interrupted merge may have left; none of an
+    empty folder.
+
+    Raises:
+        ConfigError: it is another audit's.
+    """
+    if not (out / STORE_NAME).exists():
+        return []
+    with Store(out, readonly=True) as store:
+        found = [] if store.meta("audit") is None else [store.record()]
+    _same([source, *[out] * len(found)], [record, *found], FRESH)
+    if any(of.shard for of in found):
+        raise ConfigError.taken(out, "a shard")
+    return found
+
+
+def _same(
+    folders: Sequence[Path], records: Sequence[AuditRecord], cure: str = "Merge parts of one audit."
+) -> None:
     """Refuse folders that are not parts of one audit."""
     for folder, record in zip(folders[1:], records[1:], strict=True):
         for key, what in _SAME.items():
@@ -89,7 +102,7 @@ def _same(folders: Sequence[Path], records: Sequence[AuditRecord]) -> None:
                 told = ("the same", "another") if key == "wanted" else map(_short, (first, other))
                 mine, its = told
                 what, rule = f"merge: {what} of {folder}", f"be that of {folders[0]} ({mine})"
-                raise ConfigError.must(what, rule, its, "Merge parts of one audit.")
+                raise ConfigError.must(what, rule, its, cure)
 
 
 def _compared(record: AuditRecord, key: str) -> Any:
@@ -109,8 +122,9 @@ def _short(value: Any) -> str:
 
 def _whole(folders: Sequence[Path], records: Sequence[AuditRecord], out: Path) -> AuditRecord:
     """The record of the audit that the shards are parts of."""
+    devices = {name for r in records for name in str(r.device).split("+")}
     whole = replace(
-        records[0], shard="", device="+".join(sorted({str(r.device) for r in records})),
+        records[0], shard="", device="+".join(sorted(devices)),
         looks=join_looks(r.looks for r in records),
     )  # fmt: skip
     source = whole.scenario_source

@@ -154,6 +154,10 @@ class SealedFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        """All that is written within, or nothing; one within another is part of it."""
+        if self._db.in_transaction:
+            yield
+            return
         try:
             self._db.execute("begin immediate")
             yield

@@ -133,31 +133,40 @@ class Store(SealedFile):
                 if key not in done:
                     self._put_measures(result.key, key, measures)
 
-    def take(self, other: Store, wanted: Mapping[str, Iterable[str]]) -> None:
-        """Keep what another store has finished and this one has not, as it is there.
+    def take(
+        self, others: Iterable[Store], wanted: Mapping[str, Iterable[str]], record: AuditRecord
+    ) -> None:
+        """Keep what other stores have finished and this one has not, as it is there, and the record
+        of the audit: all of it, or nothing.
 
         Args:
+            others: stores of the same audit.
             wanted: attack keys by cell key.
+            record: what judging the results later needs.
 
         Raises:
-            ConfigError: both have finished the same, with other figures.
+            ConfigError: two have finished the same, with other figures.
         """
-        for result in other.results(wanted):
-            asked = {MAIN, *wanted[result.key]}
-            theirs = other._done(result.key) & asked
-            tried = other._done(result.key, errors=True) & asked
-            with self._transaction():
-                ours = self._done(result.key)
-                self._put_cell(result, replace=MAIN in theirs and MAIN not in ours)
-                for key in tried:
-                    measures = [m for m in result.measures if m.attack_key == key]
-                    if key not in ours:
-                        if key in theirs or key not in self._done(result.key, errors=True):
-                            self._put_measures(result.key, key, measures)
-                    elif key in theirs:
-                        here = [m for m in self._measures(result.key) if m.attack_key == key]
-                        if _figures(here) != _figures(measures):
-                            raise _differ(self.path, other.path, result, key, measures)
+        with self._transaction():
+            for other in others:
+                for result in other.results(wanted):
+                    self._take(other, result, {MAIN, *wanted[result.key]})
+            self.keep(record)
+
+    def _take(self, other: Store, result: CellResult, asked: set[str]) -> None:
+        theirs = other._done(result.key) & asked
+        tried = other._done(result.key, errors=True) & asked
+        ours = self._done(result.key)
+        self._put_cell(result, replace=MAIN in theirs and MAIN not in ours)
+        for key in tried:
+            measures = [m for m in result.measures if m.attack_key == key]
+            if key not in ours:
+                if key in theirs or key not in self._done(result.key, errors=True):
+                    self._put_measures(result.key, key, measures)
+            elif key in theirs:
+                here = [m for m in self._measures(result.key) if m.attack_key == key]
+                if _figures(here) != _figures(measures):
+                    raise _differ(self.path, other.path, result, key, measures)
 
     def refuse(self, cells: Iterable[CellSpec], measure: Measure) -> None:
         """Keep, for each cell, why an attack did not run; an attack that ran stays as it is."""
