@@ -184,4 +184,5 @@ def _print(result: Audit, console: Console) -> Report:
 
     shown = build_printed(result.found)
     print_section(shown, "gates", console)
+    print_section(shown, "steps", console)
     return shown

@@ -108,8 +108,9 @@ def _print_found(found: Tuned) -> None:
     """What a search found, the gates that do not pass, and what to do next."""
     from vflsec.audit.rounding import show_exact
 
-    chosen = "none" if found.strength is None else show_exact(found.strength)
-    say(f"{found.defense}: strength {chosen}. {found.reason}")
+    at = found.strength
+    chosen = "no strength is enough" if at is None else f"strength {show_exact(at)}"
+    say(f"{found.defense}: {chosen}. {found.reason}")
     for gate in found.fresh.gates if found.fresh else ():
         if not gate.passes:
             say(f"  {gate.verdict} {gate.label}. {gate.reason}")

@@ -220,16 +220,17 @@ def find_uncovered(summary: Summary) -> list[str]:
 
 
 def list_untested(summary: Summary) -> list[str]:
-    """How many families were not tested, how many of them read nothing that was sent, and how many
-    kinds of messages were not tested, if any.
+    """How many families that read something that was sent were not tested, and how many kinds of
+    messages, if any.
     """
     every, sent = list_families(summary), list_messages(summary)
+    if sent:  # else it is not known
+        every = [f for f in every if f.state is not State.NOT_SENT]
     left = sum(f.state is not State.TESTED for f in every)
-    unsent = sum(f.state is State.NOT_SENT for f in every) if sent else 0  # else it is not known
     unread = sum(m.state is not State.TESTED for m in sent)
-    of = f" ({unsent} read messages that were not sent)" if unsent else ""
+    where = " whose messages were sent" if sent else ""
     messages = [f"{unread} of {format_count(len(sent), 'kind')} of messages"] if unread else []
-    return [f"{left} of {len(every)} attack families{of}", *messages]
+    return [f"{left} of {len(every)} attack families{where}", *messages]
 
 
 def list_gaps(summary: Summary) -> list[str]:

@@ -55,8 +55,7 @@ def build_curve(summary: Summary, dataset: str) -> tuple[Block, ...]:
         tuple(_build_rows(here, list(gains.values()), lifts)), f"Leakage and utility of {dataset}",
     )  # fmt: skip
     said = [Paragraph(why, Tone.WARNING, views=_PRINTED) for why in _list_reasons(here)]
-    caps = Paragraph(_caps(summary, dataset), Tone.SOFT, views=frozenset({View.TERMINAL}))
-    return (table, caps, *said)
+    return (table, *said)
 
 
 FEW = 3
@@ -87,20 +86,6 @@ def count_unmade(unmade: Mapping[tuple[str, str], str]) -> str:
     counts = ", ".join(f"{n} {status}" for status, n in sorted(by_status.items()))
     who = ", ".join(sorted({adversary for _, adversary in unmade}))
     return f"{format_count(len(unmade), 'attack')} by {who} cannot be made ({counts})"
-
-
-def _caps(summary: Summary, dataset: str) -> str:
-    """CAP of each defended training against the attack that leaves the least of it."""
-    found = [x for x in find_scored(dataset, summary) if x[0].cap is not None]
-    found.sort(key=lambda x: -(x[0].cap or 0.0))
-    least = {(training, c.defense, grid): c for c, training, grid in found}
-    said = [
-        f"{format_number(c.cap)} of {training} with {defense} at {grid}, against {c.attack} by "
-        f"{c.adversary}"
-        for (training, defense, grid), c in least.items()
-    ]
-    head = "  CAP is the mean of utility x (1 - attack); 1 is best. Lowest"
-    return f"{head}: {'; '.join(said)}." if said else ""
 
 
 Gains = dict[Training, LeakageClaim]

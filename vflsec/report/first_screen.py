@@ -281,7 +281,7 @@ def _untested(summary: Summary) -> str:
     """How many families, messages and questions no attack tested."""
     said = list_untested(summary)
     if more := len(find_unasked(summary)):
-        said.append(f"{format_count(more, 'further question')} (coalitions, classes, columns)")
+        said.append(f"{format_count(more, 'further question')} (see the report: Coverage)")
     return f"{', '.join(said)}. {NOT_SAFE}"
 
 
