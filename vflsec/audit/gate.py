@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
-from vflsec.audit.metrics import METRICS, find_reach
+from vflsec.audit.metrics import METRICS, find_reach, metric_name
 from vflsec.audit.point import Identity, Place, Training
 from vflsec.audit.rounding import show_exact
 from vflsec.core import check
@@ -242,7 +242,7 @@ class Gate:
             return self.name
         sign = "<=" if self.max is not None else ">="
         kind = "attack" if self.target == "*" else f"{self.target} attack"
-        who = f" in {self.of}" if self.of else ""
+        who = f" in {metric_name(self.of)}" if self.of else ""
         if self.metric not in (*TASK, EPSILON):
             who += f" of {f'any {kind}' if self.attack == '*' else self.attack}"
         who += "".join(

@@ -187,9 +187,10 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
     elif len(bad) < 0.1 * (frame.rows - array.null_count):
         shown = f"{len(bad)} values, such as {wrong!r}"
         empty = _write_empty(name, array, bad)
-        doubt = f"{shown}, that are no numbers; if these are codes, declare it categorical; " + (
+        doubt = f"{shown}, that are no numbers; if these are codes, set "
+        doubt += f"{write_setting('categorical', [name])}; " + (
             f"if they mean no value, say {empty}" if empty else
-            "else correct them and declare it numeric"
+            f"else correct them and set {write_setting('numeric', [name])}"
         )  # fmt: skip
     else:
         doubt = ""

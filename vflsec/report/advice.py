@@ -74,6 +74,8 @@ def next_steps(summary: Summary) -> list[Step]:
     if not summary.gates:
         return [*_unshown(summary), _no_gate(summary)]
     asked = group_by(summary.gates, find_step)
+    if StepKind.MORE_SEEDS in asked:  # they serve what may be undetected, too
+        asked.pop(StepKind.UNDETECTED, None)
     steps = [s for kind in StepKind if kind in asked
              for s in _OF_VERDICTS[kind](asked[kind], summary)]  # fmt: skip
     keep = format_command(summary, "gate", "--baseline", "baseline.json", "--update-baseline")
