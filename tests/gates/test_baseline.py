@@ -398,7 +398,7 @@ def test_an_attack_with_other_grants_is_not_the_one_of_the_baseline(tmp_path: Pa
     weak = [0.31, 0.3, 0.29, 0.3, 0.3]
     (v,) = judge_regressions(of_grants(weak, "b", aux_rows=20), before, shown)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "no_longer_measured")
-    assert "60 auxiliary rows, against shop in the baseline and 20" in v.reason
+    assert "60 auxiliary rows, against shop in the earlier audit and 20" in v.reason
     assert "on test rows, 60 auxiliary rows, against shop" in v.gate.label
     (v,) = judge_regressions(of_grants(weak, "b", aux_rows=60), before, shown)
     assert v.verdict == "PASS"  # the key of an attack changes with its source, too
@@ -424,7 +424,7 @@ def test_grants_that_were_taken_away_are_noticed_on_the_command_line(tmp_path: P
             if v.attack == "model_completion"
         ]  # fmt: skip
         assert {w.verdict for w in (v, *more)} == {"INCONCLUSIVE"}
-        assert "nothing in the baseline and no class shares now" in v.reason
+        assert "nothing in the earlier audit and no class shares now" in v.reason
 
 
 @pytest.mark.parametrize(("seeds", "said"), [(2, True), (3, False)])
@@ -479,9 +479,9 @@ def test_a_folder_that_lacks_what_was_planned_is_no_baseline(
     now = audited(tmp_path / "b", Planted(many), set=two).folder
     capsys.readouterr()
     assert cli.main(["gate", str(now), "--baseline", str(old)]) == 2
-    assert "a baseline must be a whole audit, got a part" in capsys.readouterr().err
+    assert "--baseline must be a whole audit, got a part" in capsys.readouterr().err
     part = audited(tmp_path / "c", Planted(few), set=two, shard="1/2").folder
-    with pytest.raises(ConfigError, match=r"a baseline must be a whole audit, got shard 1/2"):
+    with pytest.raises(ConfigError, match=r"--baseline must be a whole audit, got shard 1/2"):
         read_any(part)
 
 

@@ -15,7 +15,7 @@ from vflsec.cli import main
 from vflsec.data.source import Source
 
 LEAKS = {"norm": 0.3, "model_completion": 0.2}
-SAID = "made of other data: breast_cancer"
+SAID = "of other data: breast_cancer"
 
 
 class Elsewhere(Planted):
