@@ -50,7 +50,7 @@ LEAST = 0.005
 
 Controls = Mapping[str, Mapping[str, float | None]]
 MOST_FORESEEN = 20
-"""A forecast names at most so many times the seeds, or rows, that there are; more is no advice."""
+"""A forecast names at most so many times the seeds that there are; more is no advice."""
 _FAR_OFF = 1e6
 _APART = 0.01
 

@@ -138,8 +138,7 @@ def _undecided(w: Weighed) -> Decided | None:
         return None
     more = verdict_text.seeds_to_add([*open_, *w.reversed_open], w.alpha, w.level)
     lead = max(open_, key=_value)
-    at = w.level if lead.value > lead.most else w.alpha
-    reason = verdict_text.format_undecided(lead, more, w.gate, at)
+    reason = verdict_text.format_undecided(lead, more, w.gate)
     return lead, Ruling(Rule.UNDECIDED, reason, more, stuck=more is None)
 
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vflsec.audit import intervals
-from vflsec.audit.controls import MOST_FORESEEN, Leakage
+from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses, identify_curve
 from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, TASK, Gate, Reason, Shortfall, Warn
 from vflsec.audit.gate_candidate import Candidate, NoRoom, find_room, is_full
@@ -413,7 +412,7 @@ def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
     return f". Planted leaks detected: {', '.join(text for text, about in said.items() if about)}"
 
 
-def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float) -> str:
+def format_undecided(lead: Candidate, more: int | None, gate: Gate) -> str:
     """What is open, and what would decide it."""
     named, what = lead.leak.ahead, _figure(lead, gate)
     if more is None and lead.value <= lead.most < lead.sign * named.mean:
@@ -422,8 +421,7 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate, level: float
             f"limit {gate.threshold:g} lies between, so seeds do not decide. {_better(lead, gate)}."
         )
     else:
-        cure = format_seeds(more) + ("" if more is None else _rows_instead(lead, level))
-        text = f"{what}, and its interval holds {gate.threshold:g}; {cure}."
+        text = f"{what}, and its interval holds {gate.threshold:g}; {format_seeds(more)}."
     return text[0].upper() + text[1:]
 
 
@@ -436,21 +434,3 @@ def _better(lead: Candidate, gate: Gate) -> str:
     own = math.nan if value is None or gain is None else value - gain
     left = f"the baseline '{least}' reaches {own:.3f} and leaves {max(room, 0.0):.3f}"
     return f"Gate another metric (of): {left}"
-
-
-def _rows_instead(c: Candidate, alpha: float) -> str:
-    """The other cure, where so few target rows explain the spread over seeds by themselves.
-
-    '' where it is the spread against another control that keeps the gate open.
-
-    The standard error of a share over n rows is at most 0.5 / sqrt(n), and that of an AUC of
-    balanced classes about 0.58 / sqrt(n) (Hanley and McNeil 1982, no signal).
-    """
-    nearest = c.leak.least if c.value > c.most else c.leak.ahead
-    rows, gap = c.point.n, abs(nearest.mean - c.limit)
-    factor = intervals.t_half_width(c.n, 1 - alpha, "upper")
-    if rows < 1 or not nearest.sd or not factor or nearest.sd > 1.2 * 0.58 / math.sqrt(rows):
-        return ""
-    wanted = math.ceil(rows * (factor * nearest.sd / gap) ** 2)
-    return (f", or about {wanted:,} scored rows ({rows:,} now)"
-            if rows < wanted <= MOST_FORESEEN * rows else "")  # fmt: skip
