@@ -394,7 +394,8 @@ def _cheapest_of(here: Sequence[GridRow]) -> str:
         return f"{format_place(best)} passes every gate and costs {format_price(best)}"
     good = [r for r in here if r.passed == r.gates]
     if good:
-        return f"{format_spots(good)} passes every gate; the cost was not measured"
+        spots = ", ".join(map(format_place, good))
+        return f"{spots} passes every gate; the cost was not measured"
     if all(r.is_undefended for r in here):
         return "not every gate passes, and no defense was tried"
     none = "no tested strength passes every gate"
@@ -412,11 +413,6 @@ def format_price(r: GridRow) -> str:
         text += f" [{format_number(low, limit=0.0)}, {format_number(high)}]"
     none = low is not None and low <= 0
     return f"{text} of utility" + (", not significant" if none else "")
-
-
-def format_spots(rows: Iterable[GridRow]) -> str:
-    """Points of the grid in words, such as ``iso 5, iso 25``."""
-    return ", ".join(map(format_place, rows))
 
 
 def describe_work(summary: Summary) -> str:
