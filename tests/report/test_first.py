@@ -479,6 +479,15 @@ def test_the_statement_has_what_one_signs(summary: dict[str, Any]) -> None:
     assert "<script" not in statement(summary | {"name": "<script>"})
 
 
+def test_of_what_was_tested_whole_nothing_is_said(
+    summary: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count of none beside "not known to be safe"."""
+    assert len(coverage.list_untested(summary)) == 1
+    monkeypatch.setattr("vflsec.report.coverage.list_families", lambda _: [])
+    assert coverage.list_untested(summary) == []
+
+
 def test_tables_of_the_user_are_in_every_report(summary: dict[str, Any]) -> None:
     column = {"name": "income|x", "party": "bank", "role": "feature", "kind": "number",
               "distinct": 90, "missing": 3, "warning": ""}  # fmt: skip

@@ -221,16 +221,20 @@ def find_uncovered(summary: Summary) -> list[str]:
 
 def list_untested(summary: Summary) -> list[str]:
     """How many families that read something that was sent were not tested, and how many kinds of
-    messages, if any.
+    messages; nothing of what all were.
     """
     every, sent = list_families(summary), list_messages(summary)
     if sent:  # else it is not known
         every = [f for f in every if f.state is not State.NOT_SENT]
-    left = sum(f.state is not State.TESTED for f in every)
-    unread = sum(m.state is not State.TESTED for m in sent)
     where = " whose messages were sent" if sent else ""
-    messages = [f"{unread} of {format_count(len(sent), 'kind')} of messages"] if unread else []
-    return [f"{left} of {len(every)} attack families{where}", *messages]
+    return [
+        f"{left} of {what}"
+        for of, what in (
+            (every, f"{len(every)} attack families{where}"),
+            (sent, f"{format_count(len(sent), 'kind')} of messages"),
+        )
+        if (left := sum(x.state is not State.TESTED for x in of))
+    ]
 
 
 def list_gaps(summary: Summary) -> list[str]:

@@ -282,7 +282,7 @@ def _untested(summary: Summary) -> str:
     said = list_untested(summary)
     if more := len(find_unasked(summary)):
         said.append(f"{format_count(more, 'further question')} (see the report: Coverage)")
-    return f"{', '.join(said)}. {NOT_SAFE}"
+    return ". ".join([*filter(None, [", ".join(said)]), NOT_SAFE])
 
 
 def describe_scope(summary: Summary) -> str:

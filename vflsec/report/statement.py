@@ -199,7 +199,8 @@ def build_conditions(summary: Summary) -> Section:
 
 def build_left(summary: Summary) -> Section:
     """What was not tested."""
-    text = f"{', '.join(list_untested(summary))} (Appendix G); {'; '.join(OUTSIDE)}. {NOT_SAFE}"
+    said = ", ".join(list_untested(summary))
+    text = f"{'; '.join([*([f'{said} (Appendix G)'] if said else []), *OUTSIDE])}. {NOT_SAFE}"
     return Section("What was not tested", (Paragraph(text),), key="left")
 
 
