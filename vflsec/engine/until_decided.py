@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vflsec.audit.controls import MOST_FORESEEN
 from vflsec.audit.looks import Looks
 from vflsec.config.scenario import load_scenario
 from vflsec.core import check
@@ -65,13 +66,22 @@ def run_until_decided(
             scenario, out, seeds=chosen[:count], set=set, fresh=fresh and i == 0,
             sequential=True, progress=progress(), **options,
         )  # fmt: skip
-        if not _asks_for_seeds(audit):
+        if not asks_for_seeds(audit, count, most):
             return audit
     return audit
 
 
-def _asks_for_seeds(audit: Audit) -> bool:
-    """Whether a step is to add seeds; none is where a gate failed."""
+def asks_for_seeds(audit: Audit, seeds: int, most: int) -> bool:
+    """Whether a step is to add seeds; none is where a gate failed.
+
+    A forecast that no number of seeds would do is believed as far as it looks, for a budget beyond
+    that it is none.
+
+    Args:
+        seeds: of the audit.
+        most: the budget.
+    """
+    by = (*BY_SEEDS, StepKind.STUCK) if most > MOST_FORESEEN * seeds else BY_SEEDS
     steps = {s.kind for s in next_steps(audit.found)}
     asked = {*map(find_step, audit.verdicts), *steps}
-    return audit.exit_code != 1 and not asked.isdisjoint(BY_SEEDS)
+    return audit.exit_code != 1 and not asked.isdisjoint(by)
