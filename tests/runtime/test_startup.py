@@ -112,7 +112,7 @@ def test_a_command_imports_no_more_than_it_uses(places: dict[str, Path], root: P
     scenario, results = str(places["scenario"]), str(places["results"])
     found = imported(
         root, ["--help"], ["--version"], ["list", "attacks"], ["list", "scenarios"],
-        ["show", "splitnn"], ["show", "norm"], ["show", "data"], ["report", results],
+        ["show", "splitnn"], ["show", "model_completion"], ["show", "data"], ["report", results],
         ["gate", results], ["check", scenario],
     )  # fmt: skip
     assert list(found) == ["--help", "--version", "list", "show", "report", "gate", "check"]
