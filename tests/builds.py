@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
@@ -25,6 +26,12 @@ run.default_backend = Planted(LEAKY, SEALED).backend
 def read_yaml(text: str) -> Any:
     ruamel = pytest.importorskip("ruamel.yaml")
     return ruamel.YAML(typ="safe", pure=True).load(text)
+
+
+def list_rules(report: Path) -> set[str]:
+    """The rules that decided the verdicts of a report, from its ``results.sarif``."""
+    found = json.loads(report.read_text(encoding="utf-8"))
+    return {r["properties"]["rule"] for run in found["runs"] for r in run["results"]}
 
 
 def run_step(script: str, env: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:

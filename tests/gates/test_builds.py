@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SCENARIO, Planted, gate, scenario
-from builds import PATHS, PLANTED, read_yaml, run_step
+from builds import PATHS, PLANTED, list_rules, read_yaml, run_step
 
 from vflsec.audit.looks import Looks
 from vflsec.engine.read_results import read_looks
@@ -82,7 +82,7 @@ def looks_in(folder: Path) -> list[Looks]:
 def test_a_larger_budget_goes_on_from_the_looks_that_are_kept(tmp_path: Path) -> None:
     """Each budget had a folder of its own, in which its looks began anew."""
     (tmp_path / "case.toml").write_text(SCENARIO + gate(max=0.1, attack="norm", defense="defended"))
-    figures = "LEAKY, {'norm': 0.08, 'model_completion': 0.0}, sd=0.09"
+    figures = "LEAKY, {'norm': 0.06, 'model_completion': 0.0}, sd=0.09"
     fake = f"{PLANTED}run.default_backend = Planted({figures}).backend\n"
     found = []
     for budget in ("6", "12"):
@@ -117,7 +117,7 @@ def test_options_are_for_every_audit_that_does_not_say_otherwise(tmp_path: Path)
     assert risen.returncode == 1, risen.stdout
     (report,) = (tmp_path / "new").rglob("report.html")
     assert f"Report: {report.relative_to(tmp_path)}" in risen.stdout
-    assert "no rise above the baseline" in report.read_text()
+    assert "regression" in list_rules(report.with_name("results.sarif"))
     missing = pytest_in(tmp_path, "--vflsec", "case.toml", "--vflsec-baseline", "none.json")
     assert missing.returncode == 4  # a usage error
 
