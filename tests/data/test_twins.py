@@ -46,6 +46,16 @@ def test_gaps_and_signs_of_zero_are_equal() -> None:
     assert count_duplicates(table(20, missing=True)) == (40, N)
 
 
+@pytest.mark.parametrize("kind", ["float32", "float16", "int64"])
+def test_tables_of_a_plug_in_may_hold_other_numbers(kind: str) -> None:
+    """An odd number of short ones has no bits of float64."""
+    of = table(20, parties=2)
+    parties = {name: replace(p, values=(100 * p.values).astype(kind)) for name, p in
+               of.parties.items()}  # fmt: skip
+    parties["p1"] = replace(parties["p1"], values=parties["p1"].values[:, :2])
+    assert count_duplicates(replace(of, parties=parties)) == (40, N)
+
+
 def test_rows_of_one_group_are_no_twins_of_each_other() -> None:
     source = table(20)
     group = np.arange(N)

@@ -33,7 +33,7 @@ def count_duplicates(source: Source) -> tuple[int, int]:
     held = count_holders({p: t.rows for p, t in source.parties.items()}) == len(tables)
     shared = [(t.values[held[t.rows]], t.rows[held[t.rows]]) for t in tables]
     parts = [values[np.argsort(rows)] for values, rows in shared]
-    whole = np.concatenate(parts, axis=1) + 0.0  # of -0.0 and 0.0 one is left
+    whole = np.concatenate(parts, axis=1, dtype=np.float64) + 0.0  # of -0.0 and 0.0 one is left
     weights = 1 / (np.arange(whole.shape[1]) + math.pi)  # that bring equal rows together
     order = np.argsort((np.nan_to_num(whole) * weights).sum(1), kind="stable")
     bits = whole.view(np.int64)[order]  # a missing value equals another

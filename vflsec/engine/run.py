@@ -154,11 +154,11 @@ def _run(
     with claim(folder) as lock:
         looks = _count_looks(folder, loaded.root.audit.seeds, how)
         record = make_record(loaded, plan, where, looks, folder)
-        if whole and not how.fresh and (found := read_standing(lock, folder, record)):
+        if whole and not how.fresh and (standing := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
-            _warn_of_age(reporter, folder, found.found.made_before)
+            _warn_of_age(reporter, folder, standing.found.made_before)
             reporter.close()
-            return found
+            return standing
         lock.forget()
         clear(folder) if how.fresh else only_ours(folder)
         tidy(folder)
