@@ -30,22 +30,31 @@ def scenario(**audit: Any) -> dict[str, Any]:
 
 def test_a_sample_is_drawn_for_the_seed_alone() -> None:
     rows = torch.randperm(500, generator=generator(0, "rows")) + 7
-    some = draw_sample(rows, 1, 50)
-    assert torch.equal(some, draw_sample(rows, 1, 50))
+    some = draw_sample(rows, rows, 1, 50)
+    assert torch.equal(some, draw_sample(rows, rows, 1, 50))
     assert len(some.unique()) == 50
     assert torch.isin(some, rows).all()
     place = {int(r): i for i, r in enumerate(rows)}
     assert [place[int(r)] for r in some] == sorted(place[int(r)] for r in some)
-    assert not torch.equal(some, draw_sample(rows, 2, 50))
-    assert torch.equal(draw_sample(rows, 1, 500), rows)
-    assert torch.equal(draw_sample(rows, 1, 0), rows)
+    assert not torch.equal(some, draw_sample(rows, rows, 2, 50))
+    assert torch.equal(draw_sample(rows, rows, 1, 500), rows)
+    assert torch.equal(draw_sample(rows, rows, 1, 0), rows)
+
+
+def test_attacks_with_other_known_rows_have_the_same_sample_but_for_these() -> None:
+    rows = torch.arange(500)
+    some = draw_sample(rows, rows, 1, 50)
+    known = some[::10]
+    left = draw_sample(rows[~torch.isin(rows, known)], rows, 1, 50)
+    assert len(left) == 50
+    assert torch.isin(some[~torch.isin(some, known)], left).all()
 
 
 def test_every_row_is_as_likely() -> None:
     rows = torch.arange(40)
     counts = torch.zeros(40)
     for seed in range(2000):
-        counts[draw_sample(rows, seed, 10)] += 1
+        counts[draw_sample(rows, rows, seed, 10)] += 1
     assert float((counts / 2000 - 0.25).abs().max()) < 4.5 * (0.25 * 0.75 / 2000) ** 0.5
 
 

@@ -52,14 +52,17 @@ def draw_aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Ten
     return rows[order[:count]]
 
 
-def draw_sample(rows: Tensor, seed: int, count: int) -> Tensor:
-    """`count` of the rows in their order, drawn for (seed) alone; all if there are no more, or for
-    0. The attacker sees what it sees: fewer rows are guessed and scored.
+def draw_sample(rows: Tensor, whole: Tensor, seed: int, count: int) -> Tensor:
+    """`count` of the rows in their order; all if there are no more, or for 0. An attacker sees what
+    it sees: fewer rows are guessed and scored.
+
+    All of `whole` are put in an order that is drawn for (seed) alone, and the first that are in
+    `rows` are taken: attacks with other known rows have the same sample but for these.
     """
     if not 0 < count < len(rows):
         return rows
-    g = generator(seed, "sample")
-    return rows[torch.randperm(len(rows), generator=g)[:count].sort().values]
+    order = whole[torch.randperm(len(whole), generator=generator(seed, "sample"))]
+    return rows[torch.isin(rows, order[torch.isin(order, rows)][:count])]
 
 
 def build_grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
@@ -194,6 +197,7 @@ def assemble(
     told_of = _find_target(spec)
     if told_of == "presence":  # of all rows that it has, and knows of none
         labelled, spec = task.sets[f"local:{mine[0]}"], replace(spec, known_rows=0)
+    whole = {"train": labelled, "test": test}
     known = draw_known_rows(task, seed, spec.known_rows) if spec.known_rows else None
     if known is not None:
         labelled = labelled[~torch.isin(labelled, known.rows)]
@@ -214,7 +218,8 @@ def assemble(
         present={p: task.present.get(p, nowhere).clone() for p in mine},
         schema={p: task.schema.get(p) or Schema.numbers((0,)) for p in shown},
         targets={
-            k: draw_sample(of, seed, spec.sample).to(device, copy=True) for k, of in targets.items()
+            k: draw_sample(of, whole[k], seed, spec.sample).to(device, copy=True)
+            for k, of in targets.items()
         },
         known=known,
         prior=task.prior.clone() if spec.prior else None,
