@@ -274,7 +274,7 @@ def _say_who_counts(p: Point, rows: int) -> Iterator[str]:
 
 
 def _many(share: float) -> str:
-    return f"{1000 * share:.0f}"
+    return f"{1000 * share:,.0f}"
 
 
 def _untested(summary: Summary) -> str:

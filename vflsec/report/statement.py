@@ -158,7 +158,7 @@ def _count(quantity: Quantity, p: Point) -> str:
     if quantity is Quantity.EXPOSED and p.exposed is not None:
         named, own = 1000 * (p.exposed.share + p.exposed.own), 1000 * p.exposed.own
         whom = name_rows(is_part=p.exposed.is_part)
-        return f"names {named:.0f} of 1,000 {whom}, {own:.0f} from what it knew"
+        return f"names {named:,.0f} of 1,000 {whom}, {own:,.0f} from what it knew"
     value, own_value, of = p.value.mean, p.control_value.mean, _COUNTED.get(p.metric)
     if quantity is not Quantity.LEAKAGE or of is None or value is None or own_value is None:
         return ""
