@@ -55,9 +55,6 @@ def gate(
 
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
-    from vflsec.audit.baseline import write_baseline
-    from vflsec.audit.gate import MIN_SEEDS, Gate
-    from vflsec.engine.evaluate_store import judge
     from vflsec.engine.read_results import read_any
     from vflsec.report.console import print_last, print_results
     from vflsec.report.exports import write_reports
@@ -66,24 +63,10 @@ def gate(
 
     if update_baseline and baseline is None:
         raise VflsecError("gate: --update-baseline needs --baseline FILE.")
-    also = []
-    said: dict[str, Any] = {
-        "metric": metric, "attack": attack, "adversary": adversary, "split": split,
-        "target": target, "dataset": dataset, "defense": defense, "of": of, "strength": strength,
-    }  # fmt: skip
-    usual = {f.name: f.default for f in fields(Gate)}
-    narrowed = [f"--{k}" for k, v in said.items() if v != usual[k]]
-    limited = max_ is not None or min_ is not None
-    if narrowed and not limited:  # they would be passed over, and something else be judged
-        raise VflsecError(f"gate: {', '.join(narrowed)}: needs --max or --min.")
-    if limited and scenario is not None:
-        raise VflsecError(
-            "gate: --max or --min, and --scenario, exclude each other. Leave one out."
-        )
-    if limited:
-        limits = {"max": max_, "min": min_, "detect": detect}
-        also = [said | {k: v for k, v in limits.items() if v is not None}]
-        Gate(**also[0])  # refuses what makes no sense
+    said = {"metric": metric, "attack": attack, "adversary": adversary, "split": split,
+            "target": target, "dataset": dataset, "defense": defense, "of": of,
+            "strength": strength, "max": max_, "min": min_}  # fmt: skip
+    also = _list_limits(said, detect, scenario)
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store:
@@ -96,17 +79,7 @@ def gate(
             )
         shown = _print(result, console)
         if update_baseline and baseline is not None:
-            wrote = write_baseline(baseline, result)
-            say(f"Wrote {baseline}.")
-            if wrote.kept:
-                count = f"{wrote.kept} of {format_count(wrote.figures, 'figure')}"
-                say(f"{count} stay as they were: what changed by no more than is tolerated.")
-            if wrote.seeds < MIN_SEEDS:
-                say(f"It has {wrote.seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
-            elif still := _describe_open(
-                judge(store, record, export=False, only=True, before=read_any(baseline))
-            ):
-                say(f"{still} vflsec gate {folder} --baseline {baseline} says why.")
+            _renew_baseline(baseline, result, store, record)
         if report_to is not None:
             for_reports(report_to, folder)
             if result.found.complete:
@@ -115,6 +88,47 @@ def gate(
         notify_github(result.found)
         print_last(shown, console)
     raise typer.Exit(result.exit_code)
+
+
+def _list_limits(
+    said: Mapping[str, Any], detect: float | None, scenario: str | None
+) -> list[dict[str, Any]]:
+    """The gate of the options, if they set a limit; the others then say what it is about."""
+    from vflsec.audit.gate import Gate
+
+    usual = {f.name: f.default for f in fields(Gate)}
+    given = [f"--{k}" for k, v in said.items() if v != usual[k]]
+    if not {"--max", "--min"} & {*given}:
+        if given:  # they would be passed over, and something else be judged
+            raise VflsecError(f"gate: {', '.join(given)}: needs --max or --min.")
+        return []
+    if scenario is not None:
+        raise VflsecError(
+            "gate: --max or --min, and --scenario, exclude each other. Leave one out."
+        )
+    limit = {k: v for k, v in {**said, "detect": detect}.items() if v is not None}
+    Gate(**limit)  # refuses what makes no sense
+    return [limit]
+
+
+def _renew_baseline(path: Path, result: Audit, store: Store, record: AuditRecord) -> None:
+    """Write the results to the file, and say what it lacks."""
+    from vflsec.audit.baseline import write_baseline
+    from vflsec.audit.gate import MIN_SEEDS
+    from vflsec.engine.evaluate_store import judge
+    from vflsec.engine.read_results import read_any
+
+    wrote = write_baseline(path, result)
+    say(f"Wrote {path}.")
+    if wrote.kept:
+        count = f"{wrote.kept} of {format_count(wrote.figures, 'figure')}"
+        say(f"{count} stay as they were: what changed by no more than is tolerated.")
+    if wrote.seeds < MIN_SEEDS:
+        say(f"It has {wrote.seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
+        return
+    beside = judge(store, record, export=False, only=True, before=read_any(path))
+    if still := _describe_open(beside):
+        say(f"{still} vflsec gate {store.folder} --baseline {path} says why.")
 
 
 def _describe_open(beside: Audit) -> str:
