@@ -94,8 +94,7 @@ def test_every_table_marks_the_same_leaks(drawn: list[tuple[Summary, Report]]) -
 
 
 def test_sentences_and_codes_agree(drawn: list[tuple[Summary, Report]]) -> None:
-    for summary, report in drawn:
-        assert report.claims == summary.claims
+    for summary, _ in drawn:
         mean = leaking(summary, Quantity.LEAKAGE, Quantity.REVERSED)
         said = {a.question: " ".join(a.lines) for a in build_answer(summary)["toy"]}
         assert said[LEAKS].startswith("Yes") == bool(mean)

@@ -26,7 +26,6 @@ from vflsec.report.verdicts import build_gates, describe_bounds, format_headline
 
 Build = Callable[[Summary], Section]
 
-_PAGE = frozenset({View.PAGE})
 
 _ENCRYPTED = ("visible", "What encryption hides")
 _SIGNED = ("tested", "receivers", "price", "left", "conditions", "signatures")
@@ -81,7 +80,7 @@ def build_report(summary: Summary, *views: View) -> Report:
         Report(
             summary.name, format_headline(summary)[0], first_screen.describe_scope(summary),
             summary.versions["vflsec"],
-            find_tone(summary), summary.claims,
+            find_tone(summary),
             {
                 view: tuple(_entitle(made[key], title) for key, title in outline)
                 for view, outline in outlines.items()
@@ -127,7 +126,7 @@ def _build_answers(summary: Summary) -> Section:
 
 
 def _build_leakage(summary: Summary) -> Section:
-    blocks = build_leakage(summary) or (Paragraph("Nothing was measured.", views=_PAGE),)
+    blocks = build_leakage(summary) or (Paragraph("Nothing was measured.", views=View.PAGE),)
     every = (*blocks, *build_claims(summary))
     return Section("Leakage and utility", every, key="leakage", nav="Leakage")
 

@@ -99,12 +99,12 @@ def build_claims(summary: Summary) -> tuple[Table, ...]:
     heads = make_columns("Defense", "Data", "Epsilon", "Delta", "Accountant", "Claim",
                          name="Defense", numbers=("Epsilon", "Delta"),
                          prose=("Claim",))  # fmt: skip
-    seen = frozenset({View.PAGE, View.STATEMENT})
+    seen = View.PAGE | View.STATEMENT
     made = Table("What defenses claim", heads, tuple(rows), views=seen)
     at = [f"at {100 * rate:g} %" for rate in RATES]
     curve = Table(
         "Largest share of secrets found (f-DP), at so many false alarms",
         make_columns("Defense", "Data", "Of", *at, name="Defense", numbers=at), tuple(hits),
-        "f-DP", views=frozenset({View.PAGE}),
+        "f-DP", views=View.PAGE,
     )  # fmt: skip
     return made, curve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.gate import WordedCode
@@ -59,28 +59,25 @@ class FamilyState:
 
 
 @dataclass(frozen=True)
-class Message:
-    """A kind of message; `phase` is set where no attack is made after its phase."""
+class MessageState:
+    """A kind of message, the attacks that read it where it arrived, and others that could.
+
+    `phase` is set where no attack is made after its phase.
+    """
 
     kind: str
     name: str
     sender: str
     receiver: str
     phase: str
+    tried: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
         """Kind, name, and the phase in which no attack looks."""
         text = f"{self.kind} ({self.name})" if self.name else self.kind
         return f"{text} in {self.phase}" if self.phase else text
-
-
-@dataclass(frozen=True)
-class MessageState(Message):
-    """A message, the attacks that read it where it arrived, and others that could."""
-
-    tried: tuple[str, ...]
-    others: tuple[str, ...]
 
     @property
     def state(self) -> State:
@@ -164,40 +161,32 @@ def list_messages(summary: Summary) -> list[MessageState]:
         for kind in f.reads:
             kinds[kind].update(of[f.name])
     unkept = {(k, n) for c in summary.cost.points if c.role == "audit" for k, n in c.unread}
-    return [
-        _state_of(m, kinds, summary, unread=bool(m.phase) or (m.kind, m.name) in unkept)
-        for m in _crossed(summary, kinds, unkept)
-    ]
-
-
-def _state_of(
-    m: Message, kinds: Mapping[str, set[str]], summary: Summary, *, unread: bool
-) -> MessageState:
-    """Which attacks read a message, and which others could."""
-    used: set[str] = set()
-    if not unread:
-        used = {s.name for s in find_ran(summary).values()
-                if m.kind in list_read(s.needs) and m.receiver in s.adversary}  # fmt: skip
-    others = set() if unread else kinds.get(m.kind, set()) - used
-    return MessageState(
-        m.kind, m.name, m.sender, m.receiver, m.phase, tuple(sorted(used)), tuple(sorted(others))
-    )
+    ran = [(s.name, list_read(s.needs), s.adversary) for s in find_ran(summary).values()]
+    out = []
+    for m in _crossed(summary, kinds, unkept):
+        if not m.phase and (m.kind, m.name) not in unkept:
+            used = {name for name, read, who in ran if m.kind in read and m.receiver in who}
+            others = kinds.get(m.kind, set()) - used
+            m = replace(m, tried=tuple(sorted(used)), others=tuple(sorted(others)))
+        out.append(m)
+    return out
 
 
 def _crossed(
     summary: Summary, kinds: Mapping[str, set[str]], unread: Iterable[tuple[str, str]]
-) -> list[Message]:
+) -> list[MessageState]:
     """Every kind of message, each once; a second exchange of a step has no traffic of its own."""
-    found: dict[Message, None] = {}
+    found: dict[MessageState, None] = {}
     attacked = _attacked(summary)
     for c in summary.cost.points:
         for t in c.traffic if c.role == "audit" else ():
             after = attacked[c.algorithm] or {t.phase}
             looked = t.kind not in kinds or looked_at(t.kind, t.phase, after)
-            found[Message(t.kind, t.name, t.sender, t.receiver, "" if looked else t.phase)] = None
+            phase = "" if looked else t.phase
+            found[MessageState(t.kind, t.name, t.sender, t.receiver, phase)] = None
     for m in [*found]:
         for again in sorted(n for k, n in unread if k == m.kind and n.startswith(f"{m.name}#")):
-            found[Message(m.kind, again, m.sender, m.receiver, m.phase)] = None
+            found[replace(m, name=again)] = None
     return [*found]
 
 
@@ -294,7 +283,6 @@ def _list(parts: Iterable[str]) -> str:
 
 def build_coverage(summary: Summary) -> tree.Section:
     """What could have been tested, and what was."""
-    page = frozenset({View.PAGE})
     read = tree.Table(
         "Messages, and the attacks that read them",
         tree.make_columns("Message", "From", "To", "State", "Read by", "Not run", name="Message",
@@ -305,7 +293,7 @@ def build_coverage(summary: Summary) -> tree.Section:
     tried = tree.Table(
         "Published attack families",
         (Column("Family", Kind.NAME), Column("State", Kind.STATE), Column("Attacks"),
-         Column("Published", Kind.PROSE, page)),
+         Column("Published", Kind.PROSE, View.PAGE)),
         tuple((f.family, _state_cell(f.state), _join((*f.tried, *f.refused)), f.source)
               for f in list_families(summary)),
     )  # fmt: skip

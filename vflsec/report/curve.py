@@ -27,7 +27,7 @@ from vflsec.report.tree import (
 from vflsec.report.verdicts import format_place
 from vflsec.specs import UNMADE
 
-_PRINTED = frozenset({View.TERMINAL, View.WHOLE})
+_PRINTED = View.TERMINAL | View.WHOLE
 
 
 def order_of(p: Training) -> tuple[str, bool, str, float]:
@@ -161,7 +161,7 @@ CAP_MEANS = (
 DCS_MEANS = (
     "DCS (Zou et al. 2024): 1 / (1 + root mean square of attack and utility lost); 1 is best."
 )
-_PAGES = frozenset({View.PAGE, View.SUMMARY})
+_PAGES = View.PAGE | View.SUMMARY
 
 
 def format_phase(phase: str) -> str:
@@ -179,7 +179,7 @@ def build_scores(name: str, summary: Summary) -> Folded:
                   "summary.json")  # fmt: skip
     means = (Paragraph(text, Tone.SOFT, views=_PAGES) for text in (CAP_MEANS, DCS_MEANS))
     title = "CAP and DCS (reported, never gated)"
-    return Folded(title, (*means, table) if rows else (), views=_PAGES | {View.WHOLE})
+    return Folded(title, (*means, table) if rows else (), views=_PAGES | View.WHOLE)
 
 
 def find_scored(name: str, summary: Summary) -> Iterator[tuple[Curve, str, str]]:

@@ -50,7 +50,7 @@ def build_figures(summary: Summary, name: str, prefix: str) -> Figures:
                    f"{prefix}f{i}")
             for i, (title, draw, words) in enumerate(wanted)
         ),
-        views=frozenset({View.PAGE, View.NOTEBOOK}),
+        views=View.PAGE | View.NOTEBOOK,
     )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def build_first_figures(summary: Summary) -> Figures:
         for i, (name, of) in enumerate(rows.items())
         if len({(r.defense, r.strength) for r in of if r.utility.mean is not None}) > 1
     ]  # fmt: skip
-    return Figures(tuple(found), views=frozenset({View.PAGE}))
+    return Figures(tuple(found), views=View.PAGE)
 
 
 def _costs(summary: Summary, name: str) -> list[tuple[str, Draw, str]]:

@@ -19,10 +19,8 @@ from vflsec.report.tables import MATCHING, describe_matched
 from vflsec.report.tree import Cell, Column, Kind, Section, Table, Tone, View, make_columns
 from vflsec.report.verdicts import format_place
 
-_FILES = frozenset({View.PAGE, View.SUMMARY, View.NOTEBOOK})
-_PAGE = frozenset({View.PAGE})
-_PRINTED = frozenset({View.WHOLE})
-_SHORT = frozenset({View.PAGE, View.SUMMARY})
+_FILES = View.PAGE | View.SUMMARY | View.NOTEBOOK
+_SHORT = View.PAGE | View.SUMMARY
 
 
 def build_leakage(summary: Summary) -> tuple[Section, ...]:
@@ -41,7 +39,7 @@ def _build_dataset(summary: Summary, name: str, prefix: str) -> Section:
         tree.Folded(MATCHING, (said,), open=True, views=_SHORT),
         figures,
         _build_attacks(summary, name, [p for p in points if p.is_main], several),
-        replace(build_unmeasured(lost), views=_PRINTED),
+        replace(build_unmeasured(lost), views=View.WHOLE),
         _build_dosing(name, summary.dosing),
         _build_labels(name, summary.labels),
         _build_phases(summary, name, points),
@@ -64,18 +62,18 @@ def _build_attacks(summary: Summary, name: str, rows: Sequence[Point], several: 
     one = f" ({metrics[0]})" if len(metrics) == 1 else ""
     phases = len({p.phase for p in rows if p.phase}) > 1
     columns = (
-        Column("Training", Kind.GROUP, _PRINTED), Column("Defense", views=_FILES),
+        Column("Training", Kind.GROUP, View.WHOLE), Column("Defense", views=_FILES),
         Column("Attack", Kind.NAME), Column("By"), Column("Advantage", Kind.NUMBER),
         Column(f"Attack{one}", Kind.NUMBER, _FILES),
-        Column(f"Attack{one}", Kind.NUMBER, _PRINTED), Column("Baseline", Kind.NUMBER),
+        Column(f"Attack{one}", Kind.NUMBER, View.WHOLE), Column("Baseline", Kind.NUMBER),
         Column("Rows", Kind.NUMBER),
-        Column("Training", views=_FILES if several else frozenset()),
+        Column("Training", views=_FILES if several else View(0)),
     )  # fmt: skip
     return Table(
         f"Every attack and its baseline (means; {100 * summary.confidence:g} % intervals, of "
         "advantages corrected; shaded: significant)",
         columns, tuple(_attack_row(p, summary.name_attack(p), phases, not one) for p in rows),
-        f"Attacks on {name}", "results.csv", views=_PRINTED | _FILES,
+        f"Attacks on {name}", "results.csv", views=View.WHOLE | _FILES,
     )  # fmt: skip
 
 
@@ -135,7 +133,7 @@ def _build_labels(name: str, labels: Sequence[LabelRow]) -> Table:
         make_columns("Defense", "Attack", "By", "Rows", "Labels", "Mean AUC", "Baseline",
                      "Largest", "Its AUC", "Training", name="Attack",
                      numbers=("Mean AUC", "Baseline", "Its AUC")),
-        tuple(map(_label_row, rows)), f"Labels of {name}", "summary.json", views=_PAGE,
+        tuple(map(_label_row, rows)), f"Labels of {name}", "summary.json", views=View.PAGE,
     )  # fmt: skip
 
 
@@ -163,5 +161,5 @@ def _build_phases(summary: Summary, name: str, points: Sequence[Point]) -> Table
              format_interval(p.advantage, sign=True))
             for p in rows
         ),
-        f"Leakage over phases on {name}", views=_PAGE,
+        f"Leakage over phases on {name}", views=View.PAGE,
     )  # fmt: skip

@@ -13,11 +13,9 @@ from vflsec.report.sanitize import scenario_name
 from vflsec.report.tree import Fact, Paragraph, Section, Table, Tone, View, make_columns
 from vflsec.report.verdicts import find_unfinished
 
-_PAGE = frozenset({View.PAGE})
-_SHORT = frozenset({View.PAGE, View.SUMMARY})
-_LISTED = frozenset({View.SUMMARY, View.TERMINAL, View.WHOLE})
-_TERMINAL = frozenset({View.TERMINAL})
-_PRINTED = frozenset({View.TERMINAL, View.WHOLE})
+_SHORT = View.PAGE | View.SUMMARY
+_LISTED = View.SUMMARY | View.TERMINAL | View.WHOLE
+_PRINTED = View.TERMINAL | View.WHOLE
 
 
 def build_visibility(summary: Summary) -> Section:
@@ -28,7 +26,7 @@ def build_visibility(summary: Summary) -> Section:
 
 
 def _build_protocol(e: Outcome) -> Section:
-    said = (Paragraph(text, views=_PAGE) for _, text in e.sentences)
+    said = (Paragraph(text, views=View.PAGE) for _, text in e.sentences)
     figures = ("Measured", "Control", "Unencrypted", "Change")
     heads = make_columns("Data", "Attack", "By", "Metric", *figures, name="Attack",
                          numbers=figures)  # fmt: skip
@@ -38,9 +36,9 @@ def _build_protocol(e: Outcome) -> Section:
          format_short(m.unencrypted), format_short(m.change, m.change_low, m.change_high))
         for m in e.measured
     )  # fmt: skip
-    measured = Table(f"Attacks under {e.defense}", heads, rows, views=_PAGE)
+    measured = Table(f"Attacks under {e.defense}", heads, rows, views=View.PAGE)
     heads = make_columns("Attack", "By", "State", "Why", name="Attack", prose=("Why",))
-    unseen = Table(f"Attacks not possible under {e.defense}", heads, e.unseen, views=_PAGE)
+    unseen = Table(f"Attacks not possible under {e.defense}", heads, e.unseen, views=View.PAGE)
     return Section(e.defense, (*said, build_visible_table(e), measured, unseen), views=_SHORT)
 
 
@@ -71,7 +69,7 @@ def build_record(summary: Summary) -> Section:
         Fact("Confidence", f"{level}, over seeds"),
     )  # fmt: skip
     lines = tree.Verbatim(tuple(summary.scenario.splitlines()))
-    resolved = tree.Folded("The resolved scenario", (lines,), views=_PAGE)
+    resolved = tree.Folded("The resolved scenario", (lines,), views=View.PAGE)
     return Section("Record", (tree.Facts(facts), resolved), key="record", nav="Record")
 
 
@@ -98,16 +96,15 @@ def build_ending(summary: Summary) -> Section:
         f"{summary.scenario_hash}. Details: report.html; to sign: statement.html."
     )
     halted = (Paragraph(find_unfinished(summary), Tone.WARNING, views=_PRINTED),)
-    listed = frozenset({View.SUMMARY})
     return Section(
         "",
         (
             *(halted if not summary.complete else ()),
             Paragraph(first_screen.describe_attacker(summary), views=_LISTED),
-            *(Paragraph(text, views=listed) for text in find_older(summary)),
-            Paragraph(files, views=listed),
+            *(Paragraph(text, views=View.SUMMARY) for text in find_older(summary)),
+            Paragraph(files, views=View.SUMMARY),
             Paragraph(f"{first_screen.describe_work(summary)}.", views=_PRINTED),
-            Paragraph("Every attack and finding:", command=more, views=_TERMINAL),
+            Paragraph("Every attack and finding:", command=more, views=View.TERMINAL),
         ),
         key="end",
     )  # fmt: skip

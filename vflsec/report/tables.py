@@ -13,7 +13,6 @@ from vflsec.report.tree import Block, Paragraph, Section, Table, Tone, View, mak
 
 _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
-_STATEMENT = frozenset({View.STATEMENT})
 
 MATCHING = "What matching rows reveals"
 PSI = "A private set intersection hides unmatched ids alone, and not from invented ids."
@@ -24,7 +23,7 @@ def build_tables(summary: Summary) -> Section:
     blocks = [b for name, of in summary.tables.items() for b in _build_tables(name, of)]
     if not blocks:
         none = "Traces; what was not recorded was not audited."
-        said = Paragraph("No table of a user." if summary.scenario else none, views=_STATEMENT)
+        said = Paragraph("No table of a user." if summary.scenario else none, views=View.STATEMENT)
         return Section("Tables", (said,), key="tables")
     return Section("Tables", tuple(blocks), key="tables", nav="Tables")
 

@@ -17,8 +17,6 @@ from vflsec.report.tree import Paragraph, Section, View, make_columns
 from vflsec.report.verdicts import format_place
 from vflsec.specs import LedgerRow
 
-_PAGE = frozenset({View.PAGE})
-
 _TAGS = {tag.id: tag for tag in TAGS}
 _NAMES = {of.key: of.name for of in TAXONOMIES}
 _POINTERS = (
@@ -174,8 +172,8 @@ def build_threats(summary: Summary) -> Section:
     blocks: list[tree.Block] = []
     found = describe_threats(summary)
     if found:
-        heads = (*make_columns("Attack", "Attacker", name="Attack", prose=("Attacker",)),
-                 *(tree.Column(h, tree.Kind.PROSE, _PAGE) for h in ("How", "Source")))  # fmt: skip
+        more = (tree.Column(name, tree.Kind.PROSE, View.PAGE) for name in ("How", "Source"))
+        heads = (*make_columns("Attack", "Attacker", name="Attack", prose=("Attacker",)), *more)
         rows = tuple(
             (*t, spec.summary, spec.source)
             for t, spec in zip(found, find_ran(summary).values(), strict=True)
@@ -189,9 +187,9 @@ def build_threats(summary: Summary) -> Section:
     prose = ("What it does", "Source")
     heads = make_columns("Defense", *prose, name="Defense", prose=prose)
     words = tuple((n, d.summary, d.source) for n, d in summary.defenses.items())
-    blocks.append(tree.Table("Defenses in words", heads, words, views=_PAGE))
+    blocks.append(tree.Table("Defenses in words", heads, words, views=View.PAGE))
     terms = tree.Facts(tuple(tree.Fact(word, meaning) for word, meaning in WORDS.items()))
-    blocks.append(tree.Folded("Words", (terms,), views=_PAGE))
+    blocks.append(tree.Folded("Words", (terms,), views=View.PAGE))
     title = "Threat model"
     return Section(title, tuple(blocks), key="threats", nav=title)
 
@@ -216,7 +214,7 @@ def _build_choices(attacker: Attacker) -> list[tree.Block]:
     )  # fmt: skip
     tried = "; ".join(", ".join(labels) for labels in attacker.tried.values())
     title = "Settings tried on drawn worlds"
-    return [tree.Folded(title, (table, Paragraph(f"Tried: {tried}.")), views=_PAGE)]
+    return [tree.Folded(title, (table, Paragraph(f"Tried: {tried}.")), views=View.PAGE)]
 
 
 def build_placing(summary: Summary) -> Section:

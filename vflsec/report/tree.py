@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Flag, StrEnum, auto
 from typing import Any, TypeAlias
 
 
-class View(StrEnum):
+class View(Flag):
     """Who is shown a report, and how much of it."""
 
-    PAGE = "page"
-    STATEMENT = "statement"
-    SUMMARY = "summary"
-    TERMINAL = "terminal"
-    WHOLE = "whole"
-    NOTEBOOK = "notebook"
+    PAGE = auto()
+    STATEMENT = auto()
+    SUMMARY = auto()
+    TERMINAL = auto()
+    WHOLE = auto()
+    NOTEBOOK = auto()
 
 
 class Kind(StrEnum):
@@ -51,7 +51,7 @@ TONES: Mapping[str, Tone] = {
 """Of each verdict of a gate."""
 
 
-EVERYWHERE = frozenset(View)
+EVERYWHERE = ~View(0)
 _CONTENTS = ("text", "items", "steps", "rows", "figures", "facts", "answers", "blocks", "lines")
 """Fields with what a block holds; each kind of block has one of them."""
 
@@ -64,7 +64,7 @@ class Block:
         views: who is shown it.
     """
 
-    views: frozenset[View] = EVERYWHERE
+    views: View = EVERYWHERE
 
     @property
     def kind(self) -> str:
@@ -161,7 +161,7 @@ class Column:
 
     head: str
     kind: Kind = Kind.TEXT
-    views: frozenset[View] = EVERYWHERE
+    views: View = EVERYWHERE
 
 
 def make_columns(
@@ -310,7 +310,7 @@ class GateLine:
     attack: str = ""
     by: str = ""
     rows: str = ""
-    views: frozenset[View] = EVERYWHERE
+    views: View = EVERYWHERE
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,6 @@ class Report:
         made_by: which vflsec.
         tone: of the verdict; a PASS above a leak that no gate limits, or one that warns, is no
             good news alone.
-        claims: what was found of each attacker and target; all sentences are printed from them.
         sections: of each view, in order.
     """
 
@@ -384,7 +383,6 @@ class Report:
     scope: str
     made_by: str
     tone: Tone = Tone.PLAIN
-    claims: tuple[object, ...] = ()
     sections: Mapping[View, tuple[Section, ...]] = field(default_factory=dict)
 
     def seen_by(self, view: View) -> tuple[Section, ...]:

@@ -38,7 +38,7 @@ _OTHER_LEVEL = (
 
 _BASELINE_RULE = "What already leaked then is not judged."
 _LISTED = "Every figure: the report of `vflsec gate --report DIR`."
-_LISTING = frozenset({View.PAGE, View.STATEMENT, View.WHOLE})
+_LISTING = View.PAGE | View.STATEMENT | View.WHOLE
 """Who is shown each figure of a baseline that did not rise; all others are told how many."""
 NO_GATE, NO_RISE = "NO GATE", "NO RISE"
 _NO_LIMIT = "No limit is set."
@@ -186,7 +186,7 @@ def describe_bounds(summary: Summary) -> str:
 def build_gates(summary: Summary) -> tree.Section:
     """Every gate at every point, and which attacks are shown to work."""
     verdicts = summary.gates
-    page, pages = frozenset({View.PAGE}), frozenset({View.PAGE, View.STATEMENT, View.SUMMARY})
+    page, pages = View.PAGE, View.PAGE | View.STATEMENT | View.SUMMARY
     why = _NO_LIMIT if summary.complete else find_unfinished(summary)
     blocks: list[tree.Block] = [Paragraph(why, views=pages)]
     if verdicts:
@@ -222,7 +222,7 @@ def _count_steady(verdicts: Sequence[Verdict]) -> list[Paragraph]:
     said = describe_steady(verdicts)
     if not said:
         return []
-    listed = Paragraph(_LISTED, Tone.SOFT, views=EVERYWHERE - _LISTING)
+    listed = Paragraph(_LISTED, Tone.SOFT, views=EVERYWHERE & ~_LISTING)
     more = [listed] if any(map(is_steady, verdicts)) else []
     return [Paragraph(f"{said} {_BASELINE_RULE}"), *more]
 
