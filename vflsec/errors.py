@@ -133,6 +133,11 @@ def format_count(n: int, what: str) -> str:
     return f"{n:,} {what}{'s' if n != 1 else ''}"
 
 
+def capitalise(text: str) -> str:
+    """The text with its first letter as a capital, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 class ConfigError(VflsecError, ValueError):
     """A scenario, an option or a hyper-parameter is not usable."""
 

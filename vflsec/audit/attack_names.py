@@ -16,10 +16,7 @@ _GRANTED = {
 
 def find_attack(at: Identity) -> Identity:
     """Which attack on whom it is, wherever it is made and scored."""
-    return Identity(
-        dataset=at.dataset, adversary=at.adversary, attack=at.attack, attack_key=at.attack_key,
-        known_rows=at.known_rows, victim=at.victim,
-    )  # fmt: skip
+    return at.keep("dataset", "adversary", "attack", "attack_key", "known_rows", "victim")
 
 
 def tell_apart(

@@ -420,9 +420,7 @@ def _worth(points: Sequence[Point]) -> dict[Training, Reason | None]:
     """By training, why what passes there tells nothing of a system that works; None if it does."""
     guessing = verdict_text.Guessing.by_algorithm(points)
     return {
-        p.training: verdict_text.find_worthless(
-            p, _gate(LEAST), guessing.get(Training(p.dataset, p.algorithm))
-        )
+        p.training: verdict_text.find_worthless(p, _gate(LEAST), guessing.get(p.system))
         for p in points
         if p.attack
     }
@@ -535,9 +533,7 @@ def _decide(w: _Weighed) -> Ruling:
     if w.shortfall is not None:
         reason = f"{w.said}, but {w.shortfall.text}."
         return Ruling(Rule.UNDERPOWERED, reason, detail=w.shortfall.code)
-    warned, _ = format_warnings(w.warnings)
-    warned = f" {warned[0].upper()}{warned[1:]}." if warned else ""
-    reason = f"{w.said}, within the tolerated {most}.{warned}"
+    reason = f"{w.said}, within the tolerated {most}.{format_warnings(w.warnings)}"
     return Ruling(Rule.WITHIN, reason, warnings=w.warnings)
 
 

@@ -141,8 +141,8 @@ def _gated(
     record: AuditRecord, results: Sequence[CellResult], points: Sequence[Point]
 ) -> list[Point]:
     """The points of what is audited: a reference is judged only by a gate that names it."""
-    own = {(record.dataset("audit", r), record.title("audit", r)) for r in results}
-    return [p for p in points if (p.dataset, p.algorithm) in own]
+    own = {at.system for r in results if (at := record.training("audit", r)) is not None}
+    return [p for p in points if p.system in own]
 
 
 def _records(

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, is_leak
 from vflsec.audit.gate import Verdict
-from vflsec.audit.leakage_claims import correct
+from vflsec.audit.leakage_claims import correct, sort_usual
 from vflsec.audit.metrics import METRICS, find_sign, metric_name
-from vflsec.audit.point import SPLITS, Estimate, Grants, Identity, Point
+from vflsec.audit.point import Estimate, Grants, Identity, Point
 from vflsec.audit.rounding import show
 from vflsec.errors import format_count
 from vflsec.runtime.grouping import group_by
@@ -153,8 +153,7 @@ def _select_rows(points: Sequence[Point]) -> tuple[list[Point], bool]:
     """The rows of data that a sentence speaks of: test rows where there are some. Where these leak
     less often, first without a defense, the largest leak, and that it is there alone.
     """
-    rows = sorted(points, key=lambda r: (*SPLITS, r.split).index(r.split))
-    usual, *others = group_by(rows, lambda r: r.split).values()
+    usual, *others = group_by(sort_usual(points), lambda r: r.split).values()
     most = max(map(_shows, [usual, *others]))
     if _shows(usual) == most:
         return usual, False

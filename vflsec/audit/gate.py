@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
@@ -15,6 +15,7 @@ from vflsec.audit.point import Identity, Place, Training
 from vflsec.audit.rounding import show_exact
 from vflsec.core import check
 from vflsec.core.attack import TARGETS
+from vflsec.errors import capitalise
 
 PASS, FAIL, INCONCLUSIVE = "PASS", "FAIL", "INCONCLUSIVE"
 TASK = ("utility", "utility_drop")
@@ -376,15 +377,14 @@ class Verdict(Identity):
         where = at.identity if isinstance(at, Identity) else at.training
         told = where.as_dict() | vars(ruling)
         told |= {"verdict": ruling.rule.verdict, "threshold": gate.threshold,
-                 "warning": format_warnings(ruling.warnings)[0],
+                 "warning": "; and ".join(w.text for w in ruling.warnings),
                  "warnings": tuple(w.code for w in ruling.warnings)}  # fmt: skip
         return cls(gate=gate, **told | more)
 
 
-def format_warnings(warnings: Sequence[Reason]) -> tuple[str, str]:
-    """Warnings of a PASS: joined for its `warning`, and as sentences to add to its `reason`."""
-    texts = [w.text for w in warnings]
-    return "; and ".join(texts), "".join(f" {t[0].upper()}{t[1:]}." for t in texts)
+def format_warnings(warnings: Iterable[Reason]) -> str:
+    """Warnings of a PASS as sentences to add to its `reason`."""
+    return "".join(f" {capitalise(w.text)}." for w in warnings)
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:

@@ -31,6 +31,7 @@ from vflsec.audit import verdict_text
 from vflsec.audit.gate import MIN_SEEDS, Gate, Rule, Ruling
 from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.point import Point
+from vflsec.errors import capitalise
 
 _SEEDS_ADVISED = 5
 _value, _reversed_value = attrgetter("value"), attrgetter("reversed_value")
@@ -165,8 +166,7 @@ def _insensitive(w: Weighed) -> Decided | None:
     found = None if w.gate.detect is None else _find_insensitive(w)
     if found is None:
         return None
-    text = found.warning.text
-    reason = f"{text[0].upper()}{text[1:]}."
+    reason = f"{capitalise(found.warning.text)}."
     return found.lead, Ruling(Rule.INSENSITIVE, reason, found.more)
 
 

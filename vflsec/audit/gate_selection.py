@@ -237,11 +237,11 @@ def _find_no_loss(gate: Gate, there: Sequence[Planned]) -> Iterator[Unanswerable
     if gate.metric != "utility_drop":
         return
     asked = _asked_about(gate, there)
-    defended = {(r.dataset, r.algorithm) for r in asked if not r.is_undefended}
+    defended = {r.system for r in asked if not r.is_undefended}
     if asked and not defended:
         rule = "needs a defense. Add one, or gate the utility."
         yield Unanswerable(Problem.NO_DEFENSE, "metric", gate.metric, rule)
-    elif not defended & {(r.dataset, r.algorithm) for r in there if r.is_undefended}:
+    elif not defended & {r.system for r in there if r.is_undefended}:
         rule = "needs an undefended run. Add strength 0 to the grid."
         yield Unanswerable(Problem.NO_UNDEFENDED_RUN, "metric", gate.metric, rule)
 

@@ -147,7 +147,7 @@ def _judge_point(
         warned = [*_find_warnings(weighed, left, unasked, audit), *warned]
         more = max([more or 0, *(u.takes - u.seeds for u in left if u.takes)]) or None
     ruling = replace(
-        ruling, reason=ruling.reason + format_warnings(warned)[1], more_seeds=more,
+        ruling, reason=ruling.reason + format_warnings(warned), more_seeds=more,
         warnings=(*ruling.warnings, *warned),
     )  # fmt: skip
     low, high = _turn(low, weighed.high, gate, lead)
@@ -264,7 +264,7 @@ def _find_warnings(
 ) -> list[Reason]:
     """Why a PASS says little."""
     gate, point = weighed.gate, weighed.found[0].point
-    guessing = audit.guessing.get(Training(point.dataset, point.algorithm))
+    guessing = audit.guessing.get(point.system)
     found = [
         *explain_unanswered(left),
         verdict_text.find_worthless(point, gate, guessing),

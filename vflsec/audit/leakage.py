@@ -286,8 +286,7 @@ class _Utility:
 
     def __init__(self, rows: Sequence[ResultRow]) -> None:
         self.values: dict[Training, dict[tuple[str, str], dict[int, float]]] = defaultdict(dict)
-        self.bare: dict[tuple[str, str, str, str], list[tuple[bool, dict[int, float]]]]
-        self.bare = defaultdict(list)
+        self.bare: dict[tuple[Training, str, str], dict[int, float]] = defaultdict(dict)
         self.metric: dict[str, str] = {}
         main = [r for r in rows if not r.attack and r.status == "ok"]
         for r in [*main, *(r for r in rows if not r.attack and not r.target)]:
@@ -295,10 +294,12 @@ class _Utility:
         asked = (r for r in main if r.metric == self.metric[r.dataset])
         groups = group_by(asked, lambda r: (r.training, r.phase, r.split))
         for (at, phase, split), of in groups.items():
-            values = self.values[at][phase, split] = _by_seed(of, "value")
-            if at.is_undefended:
-                alike = self.bare[at.dataset, at.algorithm, phase, split]
-                alike.append((at.defense == UNDEFENDED, values))
+            self.values[at][phase, split] = _by_seed(of, "value")
+        bare = (at for at in self.values if at.is_undefended)
+        for at in sorted(bare, key=lambda at: at.defense != UNDEFENDED):  # what comes first stands
+            for (phase, split), values in self.values[at].items():
+                alike = at.system, phase, split
+                self.bare[alike] = {**values, **self.bare[alike]}
 
     def find(self, at: Identity) -> tuple[dict[int, float], str, str]:
         """Values by seed, phase and split: of the point's phase if it is there, else the last."""
@@ -310,13 +311,6 @@ class _Utility:
         splits = [s for p, s in here if p == phase]
         split = next((s for s in SPLITS if s in splits), splits[0])
         return here[phase, split], phase, split
-
-    def reference(self, at: Identity, phase: str, split: str) -> dict[int, float]:
-        """Values by seed of the undefended cells, same phase and split."""
-        found: dict[int, float] = {}
-        for bare, values in self.bare.get((at.dataset, at.algorithm, phase, split), ()):
-            found = {**found, **values} if bare else {**values, **found}
-        return found
 
 
 def summarise(
@@ -434,7 +428,7 @@ class _Summary:
         """Fields of a point that tell of the main task."""
         metric = self.task.metric.get(at.dataset, "")
         now, phase, split = self.task.find(at)
-        bare = self.task.reference(at, phase, split)
+        bare = self.task.bare.get((at.system, phase, split), {})
         drop = {s: bare[s] - now[s] for s in now if s in bare}
         return {
             "utility_metric": metric,

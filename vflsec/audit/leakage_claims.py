@@ -10,7 +10,7 @@ its own: what it shows to be above its limit leaks, with the gate's lower bound.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -206,17 +206,22 @@ def find_claims(
 
 def _claim(quantity: Quantity, of: Sequence[Point], error: float) -> LeakageClaim:
     made = [(_one_claim(quantity, p, of), p) for p in of]
-    best, point = max(made, key=lambda pair: (pair[0].is_leak, _order(pair[0], pair[1])))
+    best, point = max(made, key=lambda pair: (*rank(pair[0]), -_find_false_alarms(pair[1])))
     leak, m = point.leakage, len(of)
     known = leak is not None and best.low is not None and quantity is not Quantity.REVERSED
     p = min(1.0, m * leak.p_above(0.0)) if leak is not None and known else None
     highs = [claim.high for claim, _ in made if claim.high is not None]
     most = max(highs) if len(highs) == m else None
-    best = replace(best, p=p, most=most, attacks=len(_group(of, *_DEPLOYED)), at=_at(point, of))
+    attacks = len({one.keep(*_DEPLOYED) for one in of})
+    best = replace(best, p=p, most=most, attacks=attacks, at=_at(point, of))
     wide = [p for claim, p in made if claim.high is None or claim.high >= _find_most(quantity, p)]
     if best.is_leak or not wide:
         return best
     return replace(best, is_open=True, more_seeds=_count_seeds(quantity, of, error / (2 * m)))
+
+
+def _find_false_alarms(p: Point) -> float:
+    return p.exposed.false_alarms if p.exposed else 0.0
 
 
 def _find_most(quantity: Quantity, p: Point) -> float:
@@ -253,11 +258,6 @@ def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClai
     )  # fmt: skip
 
 
-def _order(claim: LeakageClaim, p: Point) -> tuple[float, float]:
-    gain = -float("inf") if claim.advantage is None else claim.advantage
-    return gain, -p.exposed.false_alarms if p.exposed else 0.0
-
-
 def find_leaks(claims: Iterable[LeakageClaim]) -> list[LeakageClaim]:
     """Who leaks to whom: of each data set, attacker and target the strongest undefended claim.
 
@@ -281,7 +281,12 @@ def _strongest(claims: Sequence[LeakageClaim], *by: str) -> list[LeakageClaim]:
 
 def rank(claim: LeakageClaim) -> tuple[bool, float]:
     """What is stronger sorts behind."""
-    return claim.is_leak, -float("inf") if claim.advantage is None else claim.advantage
+    return claim.is_leak, -math.inf if claim.advantage is None else claim.advantage
+
+
+def find_gain(point: Point) -> float:
+    """The mean advantage; minus infinity where there is none."""
+    return -math.inf if point.advantage.mean is None else point.advantage.mean
 
 
 def select_shown(points: Iterable[Point]) -> list[Point]:
@@ -294,31 +299,21 @@ def select_shown(points: Iterable[Point]) -> list[Point]:
         in the metric that verdicts rest on those after the last phase, on the rows (test or
         training) on which the attack gains most without a defense, the same ones at every strength.
     """
-    groups = _group((p for p in points if p.is_main), *_DEPLOYED)
+    groups = group_by((p for p in points if p.is_main), lambda p: p.keep(*_DEPLOYED))
     last = [[p for p in of if p.phase == of[-1].phase] for of in groups.values()]
-    bare = {_keep(of[0], _ATTACK) for of in last if of[0].is_undefended}
-    gained: dict[Identity, dict[str, float]] = defaultdict(dict)
-    for of in last:
-        who = _keep(of[0], _ATTACK)
-        for p in of if who not in bare or of[0].is_undefended else ():
-            gained[who][p.split] = max(gained[who].get(p.split, -float("inf")), _gain(p))
-    return [_one(of, gained[_keep(of[0], _ATTACK)]) for of in last]
+    gained: dict[Identity, dict[str, float]] = {}
+    for who, of in group_by((p for each in last for p in each), lambda p: p.keep(*_ATTACK)).items():
+        by_split = group_by([p for p in of if p.is_undefended] or of, lambda p: p.split)
+        gained[who] = {split: max(map(find_gain, there)) for split, there in by_split.items()}
+    return [
+        max(sort_usual(of), key=lambda p: gained[p.keep(*_ATTACK)].get(p.split, -math.inf))
+        for of in last
+    ]
 
 
-def _keep(at: Identity, names: Sequence[str]) -> Identity:
-    """The identity with these fields alone."""
-    return Identity(**{name: getattr(at, name) for name in names})
-
-
-def _group(points: Iterable[Point], *names: str) -> dict[Identity, list[Point]]:
-    """Points by what they have in common of these fields."""
-    return group_by(points, lambda p: _keep(p, names))
-
-
-def _one(of: Sequence[Point], gained: Mapping[str, float]) -> Point:
-    """The point on the rows of which most is gained, of equals on the usual ones."""
-    usual = sorted(of, key=lambda p: (*SPLITS, p.split).index(p.split))
-    return max(usual, key=lambda p: gained.get(p.split, -float("inf")))
+def sort_usual(points: Iterable[Point]) -> list[Point]:
+    """Points by the rows that they are of, the usual ones first."""
+    return sorted(points, key=lambda p: (*SPLITS, p.split).index(p.split))
 
 
 def format_secret(at: Identity) -> str:
@@ -329,11 +324,7 @@ def format_secret(at: Identity) -> str:
 
 def _at(point: Point, points: Iterable[Point]) -> str:
     """On which rows, and after which stage, where the same attack has several; else ''."""
-    same = _group(points, *_DEPLOYED)[_keep(point, _DEPLOYED)]
+    same = [p for p in points if p.keep(*_DEPLOYED) == point.keep(*_DEPLOYED)]
     words = [f"on {point.split} rows"] if len({p.split for p in same}) > 1 else []
     words += [f"after {point.phase}"] if len({p.phase for p in same}) > 1 else []
     return " ".join(words)
-
-
-def _gain(point: Point) -> float:
-    return -float("inf") if point.advantage.mean is None else point.advantage.mean

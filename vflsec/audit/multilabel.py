@@ -19,6 +19,8 @@ from vflsec.audit.point import Grants, Identity
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow
 
+_ATTACK = ("dataset", "algorithm", "phase", "adversary", "attack_key")
+
 
 @dataclass(frozen=True, slots=True)
 class LabelRow(Identity):
@@ -106,10 +108,10 @@ def build_label_findings(
         grants: what is not usual of attacks, by section.
     """
     bare = [r for r in rows if r.is_undefended and r.most]
-    tested = {_attack_of(r) for r in bare if r.split == "test"}
+    tested = {r.keep(*_ATTACK) for r in bare if r.split == "test"}
     apart, out = tell_apart(bare, grants), []
     for r in bare:
-        if r.split != "test" and _attack_of(r) in tested:
+        if r.split != "test" and r.keep(*_ATTACK) in tested:
             continue
         left = f" ({', '.join(r.left_out)} left out)" if r.left_out else ""
         name = f"{r.attack} {apart[find_attack(r)]}".strip()
@@ -124,7 +126,3 @@ def build_label_findings(
                     {k: v for k, v in values.items() if v is not None})
         )  # fmt: skip
     return out
-
-
-def _attack_of(r: LabelRow) -> tuple[str, ...]:
-    return r.dataset, r.algorithm, r.phase, r.adversary, r.attack_key

@@ -60,6 +60,11 @@ class Training:
         return Training(self.dataset, self.algorithm, self.defense, self.strength)
 
     @property
+    def system(self) -> Training:
+        """What is trained on which data, whatever defends it."""
+        return Training(self.dataset, self.algorithm)
+
+    @property
     def is_undefended(self) -> bool:
         """Whether there is no defense, or each of a stack has strength 0, the exact identity.
 
@@ -151,6 +156,10 @@ class Identity(Training):
     def run(self) -> Identity:
         """Which attack was made where: all that a row without a figure is sure to tell."""
         return self.without("of_label", "known_rows", "target", "victim", "split", "metric")
+
+    def keep(self, *names: str) -> Identity:
+        """The identity with these fields alone, by which points that have them in common agree."""
+        return Identity(**{name: getattr(self, name) for name in names})
 
     def without(self, *names: str) -> Identity:
         """The identity with these fields empty, by which points that differ in them alone agree."""

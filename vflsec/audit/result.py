@@ -59,9 +59,9 @@ class Audit:
     @property
     def points(self) -> list[Point]:
         """Means over seeds of what is audited, without references."""
-        audited = {(r.dataset, r.algorithm) for r in self.rows if r.role == "audit"}
+        audited = {r.system for r in self.rows if r.role == "audit"}
         found = (Point.read(row) for row in self.summary["points"])
-        return [p for p in found if (p.dataset, p.algorithm) in audited]
+        return [p for p in found if p.system in audited]
 
     @property
     def findings(self) -> list[str]:

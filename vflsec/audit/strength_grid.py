@@ -86,7 +86,7 @@ def _judged(
             found[v.training].append(v)
     for v in judge(points, bare if swept else (), validated, doses):
         for at in found:
-            if (at.dataset, at.algorithm) == (v.dataset, v.algorithm):
+            if at.system == v.system:
                 found[at].append(v)
     return found
 
@@ -94,7 +94,7 @@ def _judged(
 def _find_cheapest(rows: Iterable[GridRow]) -> set[Training]:
     """Of each data set and algorithm the training that passes every gate and costs the least."""
     meet_all = (r for r in rows if r.passed == r.gates and r.utility_drop is not None)
-    by_system = group_by(meet_all, lambda r: (r.dataset, r.algorithm))
+    by_system = group_by(meet_all, lambda r: r.system)
     cheapest = (min(of, key=lambda r: (r.utility_drop or 0.0, r.strength or 0.0))
                 for of in by_system.values())  # fmt: skip
     return {r.training for r in cheapest}

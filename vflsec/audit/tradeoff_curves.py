@@ -121,7 +121,7 @@ def _make_curve(
 
 def _swept(at: Identity) -> Identity:
     """What the strengths of one grid have in common."""
-    return Identity(at.dataset, at.algorithm, at.defense, None)
+    return at.keep("dataset", "algorithm", "defense")
 
 
 def _of_one_metric(at: Identity, points: Sequence[Point]) -> Identity:
@@ -139,13 +139,9 @@ def _by_strength(points: Iterable[Point]) -> list[Point]:
 
 def _undefended(lines: dict[Identity, list[Point]]) -> dict[Identity, Point]:
     """The undefended point of each attack, of no defense rather than of one at strength 0."""
-    out: dict[Identity, Point] = {}
-    for at, line in lines.items():
-        for p in line:
-            key = at.without("defense")
-            if p.is_undefended and (p.defense == UNDEFENDED or key not in out):
-                out[key] = p
-    return out
+    bare = [(at.without("defense"), p) for at, of in lines.items() for p in of if p.is_undefended]
+    first = dict(reversed(bare))
+    return first | {at: p for at, p in bare if p.defense == UNDEFENDED}
 
 
 def _either_way(point: Point) -> float | None:

@@ -14,7 +14,7 @@ from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.metrics import METRICS, metric_name
 from vflsec.audit.point import Point, Training
 from vflsec.audit.rounding import show
-from vflsec.errors import format_count, join_some
+from vflsec.errors import capitalise, format_count, join_some
 from vflsec.plugins import registry
 from vflsec.runtime.grouping import group_by
 from vflsec.specs import QUESTIONS, format_question
@@ -148,7 +148,7 @@ def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) ->
         rest += f": reveals whether a value is {format_question(lead.point.of_label)}"
     rest += _format_instead(lead, gate)
     text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
-    return text[0].upper() + text[1:]
+    return capitalise(text)
 
 
 def format_within(
@@ -168,7 +168,7 @@ def format_within(
     text += _format_full(found, gate)
     aside = sorted({f"{r.attack} ({r.status})" for r in missing})
     text += f"; set aside: {', '.join(aside)}" if aside else ""
-    return text[0].upper() + text[1:] + "."
+    return capitalise(text) + "."
 
 
 def _unmoved(found: Sequence[Candidate]) -> str:
@@ -190,7 +190,7 @@ class Guessing:
     def by_algorithm(cls, rows: Iterable[Point]) -> dict[Training, Guessing]:
         """By data set and algorithm, told from the points of the main task."""
         figures = (r for r in rows if not r.attack and r.metric == r.utility_metric)
-        main = group_by(figures, lambda r: Training(r.dataset, r.algorithm))
+        main = group_by(figures, lambda r: r.system)
         return {
             key: cls(of[0].chance, [r for r in of if r.is_undefended]) for key, of in main.items()
         }
@@ -289,7 +289,7 @@ def format_flipped(lead: Candidate, cure: str, gate: Gate) -> str:
         why = f" in {lead.reversed_metric}; its {lead.point.metric} was not measured"
     turned = show(lead.reversed_value, gate.threshold)
     text = f"{_figure(lead, gate)}, and with labels flipped {turned}{why}{cure}."
-    return text[0].upper() + text[1:]
+    return capitalise(text)
 
 
 def find_detectable(found: Sequence[Candidate], alpha: float) -> dict[str, float]:
@@ -380,7 +380,7 @@ class Insensitive:
         sentence = f" A leak {above} could be missed by {worst}; {cure}."
         if math.isinf(size):
             says = f"no planted leak was detected ({worst})"
-            sentence = f" {cure[0].upper()}{cure[1:]}."
+            sentence = f" {capitalise(cure)}."
         return cls(lead, Reason.warning(Warn.INSENSITIVE, f"{says}; {cure}"), sentence, more)
 
 
@@ -422,7 +422,7 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate) -> str:
         )
     else:
         text = f"{what}, and its interval holds {gate.threshold:g}; {format_seeds(more)}."
-    return text[0].upper() + text[1:]
+    return capitalise(text)
 
 
 def _better(lead: Candidate, gate: Gate) -> str:

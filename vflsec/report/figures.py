@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from vflsec.audit.gate import Gate
 from vflsec.audit.image_samples import Picture
 from vflsec.audit.leakage import summarise
-from vflsec.audit.leakage_claims import format_secret, select_shown
+from vflsec.audit.leakage_claims import find_gain, format_secret, select_shown
 from vflsec.audit.metrics import metric_name
-from vflsec.audit.point import Estimate, Identity, Point, Training
+from vflsec.audit.point import Estimate, Identity, Point
 from vflsec.audit.result_row import read_rows
 from vflsec.audit.summary import Summary, read_summary
 from vflsec.core import check
@@ -147,8 +147,7 @@ def group_series(rows: Sequence[Point]) -> dict[str, list[Point]]:
 
 def _line_of(p: Point) -> Identity:
     """What the points of a line have in common."""
-    return Identity("", p.algorithm, "", None, attack=p.attack, attack_key=p.attack_key,
-                    adversary=p.adversary, target=p.target)  # fmt: skip
+    return p.keep("algorithm", "attack", "attack_key", "adversary", "target")
 
 
 def _label(who: Identity, several: tuple[bool, bool]) -> str:
@@ -168,17 +167,12 @@ def choose_drawn(rows: Sequence[Point]) -> list[Point]:
 
 def _strongest_on_each_secret(rows: Sequence[Point]) -> list[Point]:
     """Of each secret and adversary the attack that gains most in each training."""
-    best: dict[tuple[Training, str, str], Point] = {}
-    for p in rows:
-        secret = format_secret(p)
-        key = p.training, p.adversary, secret
-        if p.advantage.mean is not None and (key not in best or _gain(p) > _gain(best[key])):
-            best[key] = replace(p, attack=secret, attack_key=secret)
-    return list(best.values())
-
-
-def _gain(p: Point) -> float:
-    return -float("inf") if p.advantage.mean is None else p.advantage.mean
+    known = (p for p in rows if p.advantage.mean is not None)
+    groups = group_by(known, lambda p: (format_secret(p), p.adversary, p.training))
+    return [
+        replace(max(of, key=find_gain), attack=secret, attack_key=secret)
+        for (secret, *_), of in groups.items()
+    ]
 
 
 def _style(i: int) -> dict[str, Any]:
@@ -268,7 +262,7 @@ def leakage_over_epochs(data: Whole, *, dataset: str | None = None, ax: Axes | N
     ax = make_axes(ax, (6.4, 3.8))
     for i, (label, of) in enumerate(lines.items()):
         at, style = list(map(_epoch, of)), _style(i)
-        ax.plot(at, [_gain(p) for p in of], label=shorten(label, 80), markersize=4, linewidth=1.6,
+        ax.plot(at, list(map(find_gain, of)), label=shorten(label, 80), markersize=4, linewidth=1.6,
                 **style)  # fmt: skip
         low, high = ([getattr(p.advantage, end) for p in of] for end in ("low", "high"))
         if None not in low:
@@ -377,14 +371,11 @@ def trade_offs(data: Data, dataset: str | None = None) -> list[Point]:
         for each training the point of the attack that gains most. What sent nothing or was not
         attacked is left out.
     """
-    best: dict[Training, Point] = {}
-    name = _chosen(data, dataset)[0].dataset
-    for p in _attacked(data, name):
-        if p.is_main and p.bytes and None not in (p.advantage.mean, p.utility.mean):
-            t = p.training
-            if t not in best or _gain(p) > _gain(best[t]):
-                best[t] = p
-    return list(best.values())
+    known = (
+        p for p in _attacked(data, _chosen(data, dataset)[0].dataset)
+        if p.is_main and p.bytes and None not in (p.advantage.mean, p.utility.mean)
+    )  # fmt: skip
+    return [max(of, key=find_gain) for of in group_by(known, lambda p: p.training).values()]
 
 
 def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | None = None) -> Axes:
@@ -404,10 +395,10 @@ def cost_utility_leakage(data: Data, *, dataset: str | None = None, ax: Axes | N
         style = _style(i)
         ax.errorbar(
             [sent], _means(y), yerr=_errors(y), **style, linestyle="",
-            markersize=4 + 16 * max(0.0, _gain(p)) ** 0.5, capsize=2, elinewidth=0.8,
+            markersize=4 + 16 * max(0.0, find_gain(p)) ** 0.5, capsize=2, elinewidth=0.8,
         )  # fmt: skip
         ax.plot([], [], linestyle="", markersize=5, label=shorten(label, 60), **style)
-        marks.append((f"{_gain(p):+.2f}", sent, _means(y)[0], None))
+        marks.append((f"{find_gain(p):+.2f}", sent, _means(y)[0], None))
     if not rows:
         return dress(ax)
     every = [x for _, x, _, _ in marks]

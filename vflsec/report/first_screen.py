@@ -20,7 +20,7 @@ from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.summary import Summary
 from vflsec.data.features import is_nearly_unique
 from vflsec.data.table_facts import ColumnFacts, UserTable, UserTables
-from vflsec.errors import format_count, join_some
+from vflsec.errors import capitalise, format_count, join_some
 from vflsec.report.coverage import NOT_SAFE, find_unasked, list_families, list_untested
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
@@ -244,7 +244,7 @@ def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
     own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
     return (
-        f"{where[0].upper()}{where[1:]}, {c.adversary} names {_many(of.share)} "
+        f"{capitalise(where)}, {c.adversary} names {_many(of.share)} "
         f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] more of 1,000 {rows} {sure} than "
         f"{own}, which names {_many(of.own)} ({format_secret(c)}, by {c.named})."
     )
@@ -382,7 +382,7 @@ def describe_cheapest(summary: Summary, dataset: str) -> list[str]:
           for a in dict.fromkeys(r.algorithm for r in rows)}  # fmt: skip
     if len(by) > 1:
         return [f"{algorithm}: {said}." for algorithm, said in by.items()]
-    return [f"{said[0].upper()}{said[1:]}." for said in by.values()]
+    return [f"{capitalise(said)}." for said in by.values()]
 
 
 def _cheapest_of(here: Sequence[GridRow]) -> str:
