@@ -65,7 +65,8 @@ def rows(values: dict[str, list[float]], first: int = 0, **extra: Any) -> list[R
 def keep(made: list[ResultRow], tmp_path: Path, **how: Any) -> Baseline:
     """What is read back of a baseline file of these results."""
     path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(make_baseline(group_advantages(made), "hash", "0.1.0", **how)))
+    made_of = Baseline(group_advantages(made), **how)
+    path.write_text(json.dumps(make_baseline(made_of, "hash", "0.1.0")))
     return read_baseline(path)
 
 
@@ -189,7 +190,8 @@ def test_what_is_gone_or_dead_never_passes(tmp_path: Path) -> None:
 def test_an_attack_that_never_worked_is_judged_only_if_it_rose(tmp_path: Path) -> None:
     """A draft's baseline held attacks that find nothing there, and no audit passed beside it."""
     none, place = [0.0, 0.01, -0.01, 0.0, 0.0], Place("toy", "splitnn", "bank", "a1", None, "")
-    before = keep(rows({"a0": OLD, "a1": none}), tmp_path, silent=[place])
+    made = rows({"a0": OLD, "a1": none})
+    before = keep(made, tmp_path, silent=[k for k in group_advantages(made) if k.place == place])
     dead = live("a0") | {place: Validation(False, "advantage +0.001")}
     same = judge_regressions(rows({"a0": OLD, "a1": none}), before, dead)
     assert [(v.attack, v.verdict) for v in same] == [("a0", "PASS")]
@@ -262,7 +264,7 @@ def test_noise_does_not_fail_many_points(tmp_path: Path) -> None:
 
 def test_a_baseline_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="no attack has an advantage"):
-        make_baseline({}, "", "")
+        make_baseline(Baseline({}), "", "")
 
 
 CLAIM = Claimed("toy", "splitnn", "label_dp", 1.0)
@@ -520,7 +522,7 @@ def test_renewing_a_baseline_lets_no_small_rises_add_up(tmp_path: Path) -> None:
         kept = find_unchanged(now, before, {})
         assert len(kept) == (2 if k == 1 else 1 if k == 2 else 2)
         path = tmp_path / "baseline.json"
-        path.write_text(json.dumps(make_baseline({**now, **kept}, "hash", "0.1.0")))
+        path.write_text(json.dumps(make_baseline(Baseline({**now, **kept}), "hash", "0.1.0")))
         before = read_baseline(path)
     assert verdicts == [["PASS", "PASS"], ["FAIL", "PASS"], ["PASS", "PASS"]]
 
@@ -548,7 +550,7 @@ def test_what_a_renewed_baseline_keeps(
 def test_a_baseline_that_says_two_things_of_one_point_is_refused(tmp_path: Path) -> None:
     """As after a merge by hand: the last one counted, and a rise to it passed."""
     path = tmp_path / "baseline.json"
-    low, high = (make_baseline(group_advantages(rows({"a0": of})), "", "")
+    low, high = (make_baseline(Baseline(group_advantages(rows({"a0": of}))), "", "")
                  for of in (OLD, [0.4] * 5))  # fmt: skip
     path.write_text(json.dumps(low | {"points": low["points"] + high["points"]}))
     with pytest.raises(ConfigError, match="a point is malformed"):

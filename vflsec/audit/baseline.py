@@ -43,7 +43,7 @@ from vflsec.audit.gate import (
 )
 from vflsec.audit.gate_candidate import COUNTED, DECIDES
 from vflsec.audit.metrics import ERROR_REMOVED, find_best, find_reach, metric_name
-from vflsec.audit.point import Identity, Place, Point, Training
+from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_both
@@ -110,37 +110,29 @@ class Baseline(dict[Key, Mapping[str, Seeds]]):
         }
 
 
-def make_baseline(
-    values: Values,
-    scenario_hash: str,
-    version: str,
-    data: Mapping[str, str] | None = None,
-    silent: Collection[Place] = (),
-) -> dict[str, Any]:
+def make_baseline(of: Baseline, scenario_hash: str, version: str) -> dict[str, Any]:
     """What ``baseline.json`` holds: the advantage of every attack, by point and seed.
 
     Args:
-        values: of :func:`group_advantages`.
+        of: the values, see :func:`build_baseline`.
         scenario_hash, version: to say in a report what the baseline was made from.
-        data: hashes by data set, to say where a later audit is of other data.
-        silent: of :func:`read_silent`.
 
     Raises:
         ConfigError: no attack has an advantage.
     """
-    if not values:
+    if not of:
         raise _refuse("these results", "no attack has an advantage")
     points = [
         {k: getattr(key, k) for k in _WRITTEN}
-        | {"validated": key.place not in silent}
-        | {"advantage": {c: {str(s): v for s, v in of.items()} for c, of in by_control.items()}}
-        for key, by_control in values.items()
+        | {"validated": key not in of.silent}
+        | {"advantage": {c: {str(s): v for s, v in by.items()} for c, by in by_control.items()}}
+        for key, by_control in of.items()
     ]
     return {
         "baseline_version": BASELINE_VERSION,
         "vflsec": version,
         "scenario_hash": scenario_hash,
-        "data": {k: v for k, v in (data or {}).items() if k in {p["dataset"] for p in points}},
+        "data": {k: v for k, v in of.data.items() if k in {p["dataset"] for p in points}},
         "points": points,
     }
 
@@ -295,9 +287,17 @@ def refuse_failed(where: Path | None, rows: Iterable[ResultRow]) -> None:
             raise _refuse(where, why, "Mend it or leave it out, and audit again.")
 
 
-def read_silent(audit: Audit) -> set[Place]:
-    """Where nothing shows that an attack of the audit works."""
-    return {of.place for of in audit.found.alive.values() if not of.validated}
+def build_baseline(audit: Audit) -> Baseline:
+    """The values of an audit that is whole, as a file of it would have them.
+
+    Raises:
+        ConfigError: an attack failed on every seed, so its rise would go unseen.
+    """
+    rows = add_grants(audit.rows, audit.found.attacks)
+    refuse_failed(audit.folder, rows)
+    points = group_advantages(rows)
+    silent = {of.place for of in audit.found.alive.values() if not of.validated}
+    return Baseline(points, audit.found.data, (k for k in points if k.place in silent))
 
 
 class Written(NamedTuple):
@@ -327,14 +327,10 @@ def write_baseline(path: Path, audit: Audit) -> Written:
     if not audit.found.complete:
         raise _refuse(audit.folder, "it is not complete", "Run the audit again.")
     before = read_baseline(path) if path.exists() else None  # nothing else is overwritten
-    about = audit.found
-    rows = add_grants(audit.rows, about.attacks)
-    refuse_failed(audit.folder, rows)
-    made_of = about.scenario_hash, about.versions["vflsec"], about.data
-    now = group_advantages(rows)
-    kept = find_unchanged(now, before, about.data) if before else {}
-    values = {**now, **kept}
-    text = json_text(make_baseline(values, *made_of, read_silent(audit)))
+    now, about = build_baseline(audit), audit.found
+    kept = find_unchanged(now, before, now.data) if before else {}
+    values = Baseline({**now, **kept}, now.data, now.silent)
+    text = json_text(make_baseline(values, about.scenario_hash, about.versions["vflsec"]))
     write_atomic(path, lambda p: p.write_text(text, encoding="utf-8"))
     seeds = min(len(by_seed) for of in values.values() for by_seed in of.values())
     return Written(seeds, len(values), len(kept))

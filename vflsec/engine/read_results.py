@@ -6,14 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from vflsec.audit.baseline import (
-    Baseline,
-    add_grants,
-    group_advantages,
-    read_baseline,
-    read_silent,
-    refuse_failed,
-)
+from vflsec.audit.baseline import Baseline, build_baseline, read_baseline
 from vflsec.audit.compare import Comparison, compare
 from vflsec.audit.looks import Looks
 from vflsec.audit.summary import Summary
@@ -83,10 +76,7 @@ def read_any(path: Path) -> Baseline:
         cure = "Run vflsec merge first." if shard else AUDIT_AGAIN
         got = f"shard {shard}" if shard else "a part"
         raise ConfigError.must(f"{path}: --baseline", "be a whole audit", got, cure)
-    refuse_failed(path, audit.rows)
-    points = group_advantages(add_grants(audit.rows, audit.found.attacks))
-    silent = read_silent(audit)
-    return Baseline(points, audit.found.data, [k for k in points if k.place in silent])
+    return build_baseline(audit)
 
 
 def compare_folders(before: Path, after: Path) -> Comparison:
