@@ -156,14 +156,12 @@ class Compared(Identity):
     """A figure of two audits; of one that only one has the figures are None.
 
     Attributes:
-        quantity: ``advantage`` (over all controls) or ``utility``.
         before, after: means over seeds.
         change, low, high: paired by seed where possible, with its t interval; no bounds for one.
         seeds: how many.
         paired: whether both audits have the same ones.
     """
 
-    quantity: str = ""
     before: float | None = None
     after: float | None = None
     change: float = 0.0
@@ -171,6 +169,11 @@ class Compared(Identity):
     high: float | None = None
     seeds: int = 0
     paired: bool = True
+
+    @property
+    def quantity(self) -> str:
+        """``advantage`` (over all controls) or ``utility``."""
+        return "advantage" if self.attack else "utility"
 
     @property
     def harm(self) -> int:
@@ -212,8 +215,8 @@ def compare(old: Audit, new: Audit) -> Comparison:
     return Comparison(
         str(old.folder), str(new.folder), level,
         rows=tuple(_change(k, a[k], b[other], level) for k, other in same.items()),
-        gone=tuple(_missing(k) for k in a if k not in same),
-        new=tuple(_missing(k) for k in b if k not in same.values()),
+        gone=tuple(Compared(**k.as_dict()) for k in a if k not in same),
+        new=tuple(Compared(**k.as_dict()) for k in b if k not in same.values()),
         facts=tuple(_facts(old, new)),
     )  # fmt: skip
 
@@ -233,14 +236,6 @@ def _same(a: Values, b: Values) -> dict[Identity, Identity]:
 
 def _bare(at: Identity) -> Identity:
     return at.without("defense", "strength")
-
-
-def _missing(at: Identity) -> Compared:
-    return Compared(**at.as_dict(), quantity=_quantity(at))
-
-
-def _quantity(at: Identity) -> str:
-    return "advantage" if at.attack else "utility"
 
 
 def _values(rows: Sequence[ResultRow]) -> Values:
@@ -269,7 +264,7 @@ def _change(
 ) -> Compared:
     found, tail = compute_change(after, before), (1 - level) / 2
     return Compared(
-        **at.as_dict(), quantity=_quantity(at), before=found.before, after=found.after,
+        **at.as_dict(), before=found.before, after=found.after,
         change=found.mean, low=found.lower(tail), high=found.upper(tail), seeds=found.seeds,
         paired=found.paired,
     )  # fmt: skip
