@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from generated import expose, make_point, make_summary
 
-from vflsec.audit.evaluation import DatasetFacts, PointCost
+from vflsec.audit.facts import DatasetFacts, PointCost
 from vflsec.audit.gate import Gate, Origin, Reason, Rule, Verdict, Warn
 from vflsec.audit.point import Training
 from vflsec.audit.summary import Cost, Summary

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.exposed import ClassCount, Counts, Exposed
+from vflsec.audit.facts import DatasetFacts
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.evaluation import DatasetFacts
 from vflsec.audit.exposed import ClassCount, Counts, Exposed
+from vflsec.audit.facts import DatasetFacts
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.point import Estimate, Point

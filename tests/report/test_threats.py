@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generated import make_point, make_summary
 
-from vflsec.audit.evaluation import PointCost
+from vflsec.audit.facts import PointCost
 from vflsec.audit.point import Training
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.summary import Cost, Summary

@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
 from vflsec.audit.baseline import Baseline, add_grants, judge_regressions
-from vflsec.audit.evaluation import Claim, Evaluation
+from vflsec.audit.dosing import Dose
 from vflsec.audit.findings import Finding, FindingKind, build_findings
 from vflsec.audit.judge import judge
 from vflsec.audit.looks import Looks
-from vflsec.audit.multilabel import build_label_findings, by_label
+from vflsec.audit.multilabel import LabelRow, build_label_findings, by_label
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import AuditRecord
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.strength_grid import build_grid
-from vflsec.audit.tradeoff_curves import build_curves, find_improvements
-from vflsec.audit.validated import find_validated
+from vflsec.audit.strength_grid import GridRow, build_grid
+from vflsec.audit.tradeoff_curves import Curve, Improvement, build_curves, find_improvements
+from vflsec.audit.validated import Validated, find_validated
 from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
-from vflsec.specs import CellResult, number_repeats
+from vflsec.specs import CellResult, Claim, number_repeats
+
+
+@dataclass
+class Evaluation:
+    """What the stored figures say.
+
+    Attributes:
+        rows: one for each measure.
+        points: means over seeds with intervals.
+        curves: of each defense and attack, with CAP.
+        improvements: of trainings over the baseline, if any is named.
+        validated: what is shown to work at every place, and the evidence.
+        verdicts: of every gate.
+        exit_code: of the verdicts; 3 while more cells are to come.
+        findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
+        partial: more cells are to come.
+        over_time: points as the attacks would have been after each epoch.
+        dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.build_curve`.
+        labels: of attacks on several labels.
+        grid: every training under every gate.
+    """
+
+    rows: Sequence[ResultRow]
+    points: Sequence[Point]
+    curves: Sequence[Curve]
+    improvements: Sequence[Improvement] = ()
+    validated: Validated = field(default_factory=dict)
+    verdicts: Sequence[gates.Verdict] = ()
+    exit_code: int = 0
+    findings: Sequence[Finding] = ()
+    partial: bool = False
+    over_time: Sequence[Point] = ()
+    dosing: Sequence[Dose] = ()
+    labels: Sequence[LabelRow] = ()
+    grid: Sequence[GridRow] = ()
 
 
 def evaluate(

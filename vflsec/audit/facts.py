@@ -1,62 +1,15 @@
-"""What the stored figures say, and what it cost to get them, as values."""
+"""What is known of the trainings behind the figures: data sets, versions and costs, as values."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from vflsec.audit.point import Training
+from vflsec.audit.record import AuditRecord
 from vflsec.runtime.typed_values import read_as
 from vflsec.specs import CellResult, Claim, LedgerRow, TaskFacts
-
-if TYPE_CHECKING:
-    from vflsec.audit.dosing import Dose
-    from vflsec.audit.findings import Finding
-    from vflsec.audit.gate import Verdict
-    from vflsec.audit.multilabel import LabelRow
-    from vflsec.audit.point import Point
-    from vflsec.audit.record import AuditRecord
-    from vflsec.audit.result_row import ResultRow
-    from vflsec.audit.strength_grid import GridRow
-    from vflsec.audit.tradeoff_curves import Curve, Improvement
-    from vflsec.audit.validated import Validated
-
-
-@dataclass
-class Evaluation:
-    """What the stored figures say.
-
-    Attributes:
-        rows: one for each measure.
-        points: means over seeds with intervals.
-        curves: of each defense and attack, with CAP.
-        improvements: of trainings over the baseline, if any is named.
-        validated: what is shown to work at every place, and the evidence.
-        verdicts: of every gate.
-        exit_code: of the verdicts; 3 while more cells are to come.
-        findings: what was found, see :func:`vflsec.audit.findings.build_findings`.
-        partial: more cells are to come.
-        over_time: points as the attacks would have been after each epoch.
-        dosing: what was found of each planted dose, see :func:`vflsec.audit.dosing.build_curve`.
-        labels: of attacks on several labels.
-        grid: every training under every gate.
-    """
-
-    rows: Sequence[ResultRow]
-    points: Sequence[Point]
-    curves: Sequence[Curve]
-    improvements: Sequence[Improvement] = ()
-    validated: Validated = field(default_factory=dict)
-    verdicts: Sequence[Verdict] = ()
-    exit_code: int = 0
-    findings: Sequence[Finding] = ()
-    partial: bool = False
-    over_time: Sequence[Point] = ()
-    dosing: Sequence[Dose] = ()
-    labels: Sequence[LabelRow] = ()
-    grid: Sequence[GridRow] = ()
 
 
 def describe_older(made: Iterable[Mapping[str, str]], now: Mapping[str, str]) -> str:

@@ -12,8 +12,8 @@ from functools import cached_property
 
 from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.dosing import Dose
-from vflsec.audit.evaluation import DatasetFacts, PointCost
 from vflsec.audit.exposure import Outcome
+from vflsec.audit.facts import DatasetFacts, PointCost
 from vflsec.audit.findings import Finding
 from vflsec.audit.gate import Origin, Verdict
 from vflsec.audit.image_samples import Picture

@@ -135,7 +135,7 @@ def _run(
     loaded: Scenario, folder: Path, where: str, how: Options, reporter: Reporter,
     given: Backend | None,
 ) -> Audit:  # fmt: skip
-    from vflsec.audit.evaluation import describe_older
+    from vflsec.audit.facts import describe_older
 
     probe(folder)
     backend = given or default_backend()

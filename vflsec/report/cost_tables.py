@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vflsec.audit.evaluation import PointCost
+from vflsec.audit.facts import PointCost
 from vflsec.audit.summary import Summary
 from vflsec.report.numbers import format_bytes
 from vflsec.report.tree import Block, Folded, Table, View, make_columns

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vflsec.audit.evaluation import DatasetFacts
+from vflsec.audit.facts import DatasetFacts
 from vflsec.audit.gate import WordedCode
 from vflsec.audit.leakage_claims import USUAL
 from vflsec.audit.record import AttackFacts

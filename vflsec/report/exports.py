@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import BufferReader, parquet
 
-from vflsec.audit.evaluation import Evaluation, collect_costs, describe_datasets, describe_older
 from vflsec.audit.exposure import describe_outcomes
+from vflsec.audit.facts import collect_costs, describe_datasets, describe_older
 from vflsec.audit.image_samples import collect_pictures
 from vflsec.audit.leakage_claims import correct, find_claims, find_leaks, find_strongest
 from vflsec.audit.point import build_frame, write_points
@@ -31,6 +31,8 @@ from vflsec.specs import CellResult, hash_value
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from vflsec.audit.evaluate import Evaluation
 
 SUMMARY_VERSION = 2
 RESULTS = "results.parquet"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from vflsec.audit.controls import CHANCE, FALLBACK
-from vflsec.audit.evaluation import DatasetFacts
+from vflsec.audit.facts import DatasetFacts
 from vflsec.audit.findings import NO_FIGURE, ONE_SEED, format_gain
 from vflsec.audit.gate import EPSILON, TASK, Verdict, Warn
 from vflsec.audit.gate_selection import strip_label

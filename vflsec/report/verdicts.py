@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vflsec.audit.evaluation import Claim
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, PASS, Origin, Verdict
 from vflsec.audit.gate_selection import is_weighed
 from vflsec.audit.point import Point, Training
@@ -18,6 +17,7 @@ from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean, scenario_name
 from vflsec.report.tree import EVERYWHERE, Paragraph, Tone, View
 from vflsec.runtime.grouping import group_by
+from vflsec.specs import Claim
 
 GATE_RULE = (
     "A gate passes if the upper bound is within the limit and every attack is validated, and "
