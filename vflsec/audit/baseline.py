@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -358,9 +358,7 @@ def judge_regressions(
     every = _audited(results)
     rows = _main_rows(every)
     now = _advantages(rows, result_row.find_declined(every))
-    planned: dict[Training, set[int]] = defaultdict(set)
-    for r in every:
-        planned[r.training].add(r.seed)
+    planned = Counter(at for at, _ in {(r.training, r.seed) for r in every})
     lost, worth, reverse = _lost(every), _worth(points or ()), _rankings(every)
     others = before.others(data or {})
     same, names = _same(now, before), _names(before)
@@ -374,7 +372,7 @@ def judge_regressions(
         short = _find_shortfall(
             of,
             len(now[same[k]][find_least(now[same[k]])]),
-            len(planned[one.training]),
+            planned[one.training],
             len(before[k][find_least(before[k])]),
         )
         warned = worth.get(one.training), others.get(one.dataset)
@@ -399,17 +397,12 @@ def judge_regressions(
 
 def _lost(rows: Iterable[ResultRow]) -> dict[Identity, Reason]:
     """By attack, that it or its training failed on some seeds."""
-    seeds: dict[Identity, dict[int, str]] = defaultdict(dict)
-    for r in rows:
-        if r.attack and r.status == "error":
-            seeds[r.run].setdefault(r.seed, r.reason)
-    return {
-        key: Reason(
-            Shortfall.FAILED_SEEDS,
-            f"it failed on {format_count(len(of), 'seed')}: {next(iter(of.values()))}",
-        )
-        for key, of in seeds.items()
-    }
+    failed = group_by((r for r in rows if r.attack and r.status == "error"), lambda r: r.run)
+    found = {}
+    for run, of in failed.items():
+        seeds = format_count(len({r.seed for r in of}), "seed")
+        found[run] = Reason(Shortfall.FAILED_SEEDS, f"it failed on {seeds}: {of[0].reason}")
+    return found
 
 
 def _worth(points: Sequence[Point]) -> dict[Training, Reason | None]:
@@ -561,14 +554,12 @@ def _gate(allowed: float, who: str = "") -> Gate:
 
 def _names(before: Iterable[Key]) -> dict[Key, str]:
     """What each point is of, in words: unlike for all points of one training."""
-    phases: dict[Training, set[str]] = defaultdict(set)
-    for key in before:
-        phases[key.training].add(key.phase)
+    trainings = group_by(dict.fromkeys((k.training, k.phase) for k in before), lambda of: of[0])
     out = {}
     for key in before:
         who = f": {key.attack} by {key.adversary}"
         who += f" on {key.split} rows" if key.split else ""
-        who += f" after {key.phase}" if len(phases[key.training]) > 1 else ""
+        who += f" after {key.phase}" if len(trainings[key.training]) > 1 else ""
         who += f", {key.known_rows:g} labelled rows" if key.known_rows else ""
         out[key] = who + (f", {key.grants}" if key.grants else "")
     return out

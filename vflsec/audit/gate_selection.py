@@ -13,6 +13,7 @@ from vflsec.audit.point import IDENTITY, UNDEFENDED, Identity, Point, Training
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_exact
 from vflsec.core import check
+from vflsec.runtime.grouping import group_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +117,13 @@ def left_out(points: Iterable[Point], gate: Gate) -> dict[Training, list[str]]:
     """
     if gate.metric in (*TASK, EPSILON) or (gate.attack, gate.target) != ("*", "*"):
         return {}
-    asked: dict[Identity, str] = {}
-    judged = set()
-    for p in points:
-        if p.status == "ok" and _here(p, gate) and _attacked(p, gate):
-            asked.setdefault(p.answer, p.primary)
-            if is_weighed(p, gate):
-                judged.add(p.answer)
-    out: dict[Training, dict[str, None]] = {}
-    for at, primary in asked.items():
-        if at not in judged:
-            out.setdefault(at.training, {})[f"{at.attack} ({primary})"] = None
-    return {training: list(names) for training, names in out.items()}
+    asked = [p for p in points if p.status == "ok" and _here(p, gate) and _attacked(p, gate)]
+    judged = {p.answer for p in asked if is_weighed(p, gate)}
+    left = group_by((p for p in asked if p.answer not in judged), lambda p: p.training)
+    return {
+        training: list(dict.fromkeys(f"{p.attack} ({p.primary})" for p in of))
+        for training, of in left.items()
+    }
 
 
 _OF_TRAININGS = ("dataset", "algorithm", "defense")

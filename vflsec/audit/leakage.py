@@ -342,13 +342,9 @@ class _Summary:
         self.task = _Utility(rows)
         self.declined = find_declined(rows)
         self.named = name_controls(r for r in rows if r.attack and r.status == "ok")
-        self.planned: dict[Training, set[int]] = defaultdict(set)
-        self.lost: dict[Training, set[int]] = defaultdict(set)
-        for r in rows:
-            training, seed = r.training, r.seed
-            self.planned[training].add(seed)
-            if not r.attack and r.status == "error":
-                self.lost[training].add(seed)
+        self.planned = Counter(at for at, _ in {(r.training, r.seed) for r in rows})
+        lost = {(r.training, r.seed) for r in rows if not r.attack and r.status == "error"}
+        self.lost = Counter(at for at, _ in lost)
 
     def share_remaining(self, point: Point, rows: Sequence[ResultRow]) -> Point | None:
         """An attack's primary point as a share of the error that its controls leave."""
@@ -388,10 +384,10 @@ class _Summary:
             n_least=min((r.n for r in ok), default=0),
             chance=next((r.chance for r in ok if r.chance is not None), None),
             leakage=leak,
-            planned=len(self.planned[at.training]),
+            planned=self.planned[at.training],
             seeds=len(reached),
             failed=len({r.seed for r in rows if r.status == "error"}),
-            failed_trainings=len(self.lost[at.training]),
+            failed_trainings=self.lost[at.training],
             tied=set(_by_seed(ok, "tied").values()) == {1.0},
             status="ok" if ok else first.status,
             reason=next((r.reason for r in rows if r.reason), ""),

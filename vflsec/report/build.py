@@ -23,6 +23,7 @@ from vflsec.report.threat_model import build_placing, build_threats
 from vflsec.report.tree import Block, Paragraph, Report, Section, Tone, View
 from vflsec.report.ungated_leaks import describe_ungated, find_tone
 from vflsec.report.verdicts import build_gates, describe_bounds, format_headline, list_findings
+from vflsec.runtime.grouping import group_by
 
 Build = Callable[[Summary], Section]
 
@@ -138,10 +139,8 @@ def _build_claims(summary: Summary) -> Section:
 
 def _build_unmeasured(summary: Summary) -> Section:
     """What gave no figure, on every data set, and notes on the plan."""
-    rows = []
-    for name in dict.fromkeys(p.dataset for p in summary.points):
-        points = [p for p in summary.points if p.dataset == name]
-        rows += [(name, *of) for of in find_unmeasured(points)]
+    by_data = group_by(summary.points, lambda p: p.dataset)
+    rows = [(name, *row) for name, of in by_data.items() for row in find_unmeasured(of)]
     made: Block = (build_unmeasured(rows, "Data") if rows
                    else Paragraph("Every attack gave a figure."))  # fmt: skip
     blocks = (made, _build_notes(summary))

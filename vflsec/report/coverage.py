@@ -17,6 +17,7 @@ from vflsec.label import make_label
 from vflsec.report import tree
 from vflsec.report.taxonomies import FAMILIES, OTHERS, group_members, list_read
 from vflsec.report.tree import Cell, Column, Kind, Tone, View
+from vflsec.runtime.grouping import group_by
 from vflsec.specs import WHICHEVER, LedgerRow
 
 
@@ -250,14 +251,15 @@ def list_unread(summary: Summary) -> list[str]:
         (State.NOT_TESTED, "Messages that no attack read"),
         (State.NO_ATTACK, "Messages without an attack"),
     ):
-        to: dict[str, dict[str, None]] = defaultdict(dict)
-        for m in crossed:
-            if m.state == state:
-                to[f"{m.words} from {m.sender}"][m.receiver] = None
-        if to:
-            said = (f"{words} to {' and '.join(who)}" for words, who in to.items())
-            out.append(f"{what}: {_list(said)}.")
+        here = (m for m in crossed if m.state == state)
+        to = group_by(here, lambda m: f"{m.words} from {m.sender}")
+        said = [f"{words} to {_name_receivers(of)}" for words, of in to.items()]
+        out += [f"{what}: {_list(said)}."] if said else []
     return out
+
+
+def _name_receivers(of: Iterable[MessageState]) -> str:
+    return " and ".join(dict.fromkeys(m.receiver for m in of))
 
 
 def find_older(summary: Summary) -> list[str]:
@@ -268,12 +270,13 @@ def find_older(summary: Summary) -> list[str]:
 
 def _undeclared(summary: Summary) -> list[str]:
     """The messages sent that the algorithm's `sends`, by which attacks are planned, lacks."""
-    found: dict[str, dict[str, None]] = defaultdict(dict)
-    for c in summary.cost.points:
-        for kind, sender, receiver in c.undeclared if c.role == "audit" else ():
-            found[c.algorithm][f"{kind} from {sender} to {receiver}"] = None
+    found = dict.fromkeys(
+        (c.algorithm, f"{kind} from {sender} to {receiver}")
+        for c in summary.cost.points if c.role == "audit" for kind, sender, receiver in c.undeclared
+    )  # fmt: skip
     return [
-        f"Missing from `sends` of {algorithm}: {_list(said)}." for algorithm, said in found.items()
+        f"Missing from `sends` of {algorithm}: {_list(said for _, said in of)}."
+        for algorithm, of in group_by(found, lambda pair: pair[0]).items()
     ]
 
 

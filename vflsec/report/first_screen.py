@@ -35,6 +35,7 @@ from vflsec.report.verdicts import (
     format_headline,
     format_place,
 )
+from vflsec.runtime.grouping import group_by
 from vflsec.specs import QUESTIONS, format_question
 
 LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
@@ -378,8 +379,7 @@ def list_attacks(v: Verdict, summary: Summary) -> list[str]:
 def describe_cheapest(summary: Summary, dataset: str) -> list[str]:
     """For each training the least costly point of the grid that meets every gate, in a sentence."""
     rows = [r for r in summary.grid if r.dataset == dataset]
-    by = {a: _cheapest_of([r for r in rows if r.algorithm == a])
-          for a in dict.fromkeys(r.algorithm for r in rows)}  # fmt: skip
+    by = {a: _cheapest_of(of) for a, of in group_by(rows, lambda r: r.algorithm).items()}
     if len(by) > 1:
         return [f"{algorithm}: {said}." for algorithm, said in by.items()]
     return [f"{capitalise(said)}." for said in by.values()]
