@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -145,19 +145,15 @@ def _by_split(
 ) -> Iterator[Measure]:
     goal = choose_goal(answer.of.attack, answer.of.spec, task)
     guess = orient(guess, goal.truth)
-    yield from _compared(answer, guess, goal, lambda g: g, task, base)
+    yield from _compared(answer, guess, goal, task, base)
     place = guess.notes.get(NAMED)
     if goal.truth.target != "feature" or isinstance(place, bool) or not isinstance(place, int):
         return
     if 0 <= place < goal.truth.values.shape[1]:
-
-        def alone(of: Guess) -> Guess:
-            return replace(of, scores=of.scores[:, [place]])
-
         values = goal.truth.values[:, [place]]
         truth = replace(goal.truth, values=values, columns=np.array([place]))
-        one = replace(goal, truth=truth, metrics=("r2_column",))
-        yield from _compared(answer, guess, one, alone, task, base)
+        one = replace(goal, truth=truth, metrics=("r2_column",), column=place)
+        yield from _compared(answer, guess, one, task, base)
 
 
 def orient(guess: Guess, truth: Truth) -> Guess:
@@ -173,11 +169,10 @@ def orient(guess: Guess, truth: Truth) -> Guess:
 
 
 def _compared(
-    answer: Answer, guess: Guess, goal: Goal, part: Callable[[Guess], Guess], task: Task,
-    base: Mapping[str, Any],
-) -> Iterator[Measure]:  # fmt: skip
+    answer: Answer, guess: Guess, goal: Goal, task: Task, base: Mapping[str, Any]
+) -> Iterator[Measure]:
     """The measures of an answer beside its controls, of the part of each that is compared."""
-    guess = replace(part(guess), target=goal.truth.target)
+    guess = goal.select(guess)
     targets = {s: answer.view.targets[s].cpu().numpy() for s in answer.of.attack.splits}
     targets = {s: rows for s, rows in targets.items() if len(rows)}
     controls = answer.controls() if targets else ()
@@ -186,7 +181,7 @@ def _compared(
         if any(control.alone for control in controls):
             found = [replace(s, chance=None) for s in found]
         names = [_same(s.metric) for s in found]
-        beside = _score_controls(controls, goal, part, rows, names)
+        beside = _score_controls(controls, goal, rows, names)
         notes = guess.notes
         if answer.of.spec.pictures and goal.truth.target == "feature" and not goal.metrics:
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
@@ -199,16 +194,14 @@ def _compared(
 
 
 def _score_controls(
-    controls: Sequence[Control], goal: Goal, part: Callable[[Guess], Guess],
-    rows: NDArray[np.int64], names: Sequence[str],
-) -> dict[str, dict[str, dict[str, float | None]]]:  # fmt: skip
+    controls: Sequence[Control], goal: Goal, rows: NDArray[np.int64], names: Sequence[str]
+) -> dict[str, dict[str, dict[str, float | None]]]:
     """By metric and control its figure, and its cross-validated score."""
     beside: dict[str, dict[str, dict[str, float | None]]] = {}
     asked = _asked(goal, rows, names)
     for control in controls:
         if asked not in control.figures:  # it stands beside many strengths and attacks
-            same = replace(part(control.guess), target=goal.truth.target)
-            told = _score_rows(same, goal, rows, names)
+            told = _score_rows(goal.select(control.guess), goal, rows, names)
             control.figures[asked] = {s.metric: s.value for s in told} | {
                 key: value for s in told for c in s.by_class
                 for key, value in zip(_of_class(s.metric, c.label), (c.share, c.sure), strict=True)

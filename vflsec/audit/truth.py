@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vflsec.core.attack import Attack, describe_scoring
 from vflsec.core.feature_schema import columns_of
-from vflsec.core.guess import Truth
+from vflsec.core.guess import Guess, Truth
 from vflsec.core.task import Task
 from vflsec.specs import AttackSpec, list_victims
 
@@ -35,13 +35,20 @@ class Goal:
     `truth.target` is ``label`` (also for an attribute, whose classes it holds, for membership: 1 if
     the row was trained on, and for presence: 1 if all parties have the row), ``value`` for a label
     that is a quantity, ``labels`` for several, ``feature``, or ``property``, whose mean is the
-    share. `metrics` are those of the target, None for all.
+    share. `metrics` are those of the target, None for all. `column` is the one of the answer's that
+    is compared, None for all.
     """
 
     truth: Truth
     classes: int
     prior: NDArray[np.float64]
     metrics: tuple[str, ...] | None = None
+    column: int | None = None
+
+    def select(self, guess: Guess) -> Guess:
+        """What is compared of an answer, as a guess of this truth."""
+        scores = guess.scores if self.column is None else guess.scores[:, [self.column]]
+        return replace(guess, scores=scores, target=self.truth.target)
 
 
 def choose_goal(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
