@@ -28,43 +28,37 @@ from vflsec.runtime.grouping import group_by
 Build = Callable[[Summary], Section]
 
 
-_ENCRYPTED = ("visible", "What encryption hides")
-_SIGNED = ("tested", "receivers", "price", "left", "conditions", "signatures")
+_SIGNED = ("tested", "receivers", "price", "left", "conditions", "together")
 _APPENDICES = {
-    "systems": "", "tables": "", "threats": "Adversaries", "gates": "Limits and verdicts",
+    "system": "", "tables": "", "threats": "Adversaries", "gates": "Limits and verdicts",
     "answers": "Findings", "claims": "", "coverage": "", "record": "", "placing": "",
 }  # fmt: skip
 """Sections of the statement; of its appendix some with a title of their own."""
-OUTLINES: dict[View, tuple[tuple[str, str], ...]] = {
+OUTLINES: dict[View, tuple[str, ...]] = {
     View.PAGE: (
-        ("verdict", ""), ("steps", "Recommended next steps"), ("gates", ""), ("beyond", ""),
-        ("findings", ""), ("coverage", ""), ("systems", ""), ("tables", ""), ("threats", ""),
-        ("leakage", ""), ("visible", ""), ("cost", ""), ("unmeasured", ""), ("record", ""),
-        ("placing", ""),
+        "verdict", "steps", "gates", "beyond", "findings", "coverage", "system", "tables",
+        "threats", "leakage", "visible", "cost", "unseen", "record", "placing",
     ),
-    View.STATEMENT: (
-        *((key, f"{i}. {{}}") for i, key in enumerate(_SIGNED, 1)),
-        *((key, f"Appendix {chr(65 + i)}. {title or '{}'}")
-          for i, (key, title) in enumerate(_APPENDICES.items())),
-    ),
+    View.STATEMENT: (*_SIGNED, *_APPENDICES),
     View.SUMMARY: (
-        ("scope", ""), ("answers", ""), ("steps", ""), ("gates", ""), ("gaps", ""),
-        ("beyond", ""), ("leakage", ""), ("findings", ""), _ENCRYPTED, ("tables", ""), ("end", ""),
+        "scope", "answers", "steps", "gates", "gaps", "beyond", "leakage", "findings", "visible",
+        "tables", "end",
     ),
-    View.TERMINAL: (
-        ("answers", ""), ("gates", ""), _ENCRYPTED, ("bounds", ""), ("steps", ""), ("end", ""),
-    ),
+    View.TERMINAL: ("answers", "gates", "visible", "bounds", "steps", "end"),
     View.WHOLE: (
-        ("leakage", ""), ("answers", ""), ("gates", ""), _ENCRYPTED, ("bounds", ""),
-        ("gaps", ""), ("beyond", ""), ("findings", ""), ("steps", ""), ("end", ""),
+        "leakage", "answers", "gates", "visible", "bounds", "gaps", "beyond", "findings", "steps",
+        "end",
     ),
     View.NOTEBOOK: (
-        ("scope", ""), ("answers", ""), ("gates", ""), ("gaps", ""), ("beyond", ""),
-        ("findings", ""), ("notes", ""), ("leakage", ""),
+        "scope", "answers", "gates", "gaps", "beyond", "findings", "notes", "leakage",
     ),
 }  # fmt: skip
-"""Of each view the keys of its sections in order, with a title of its own where it has one; ``{}``
-in it is the usual title."""
+"""Of each view the keys of its sections in order."""
+_RETITLED = {
+    "steps": (View.PAGE, "Recommended next steps"),
+    "visible": (View.SUMMARY | View.TERMINAL | View.WHOLE, "What encryption hides"),
+}
+"""Sections with a title of their own in some views."""
 
 
 def build_report(summary: Summary, *views: View) -> Report:
@@ -75,15 +69,15 @@ def build_report(summary: Summary, *views: View) -> Report:
         views: who is to see it; everybody if none is named.
     """
     outlines = {view: OUTLINES[view] for view in views or View}
-    keys = dict.fromkeys(key for outline in outlines.values() for key, _ in outline)
-    made = {key: _SECTIONS[key](summary) for key in keys}
+    keys = dict.fromkeys(key for outline in outlines.values() for key in outline)
+    made = {key: replace(_SECTIONS[key](summary), key=key) for key in keys}
     report: Report = clean_tree(
         Report(
             summary.name, format_headline(summary)[0], first_screen.describe_scope(summary),
             summary.versions["vflsec"],
             find_tone(summary),
             {
-                view: tuple(_entitle(made[key], title) for key, title in outline)
+                view: tuple(_entitle(made[key], view) for key in outline)
                 for view, outline in outlines.items()
             },
         )
@@ -97,24 +91,34 @@ def build_printed(summary: Summary, *, whole: bool = False) -> Report:
     return build_report(summary, View.WHOLE if whole or not more else View.TERMINAL)
 
 
-def _entitle(section: Section, title: str) -> Section:
-    return replace(section, title=title.format(section.title)) if title else section
+def _entitle(section: Section, view: View) -> Section:
+    """The section with the title that it has in this view."""
+    key, title = section.key, section.title
+    views, other = _RETITLED.get(key, (View(0), ""))
+    if view is View.STATEMENT and key in _SIGNED:
+        other = f"{1 + _SIGNED.index(key)}. {title}"
+    elif view is View.STATEMENT:
+        other = f"Appendix {chr(65 + [*_APPENDICES].index(key))}. {_APPENDICES[key] or title}"
+    elif view not in views:
+        return section
+    return replace(section, title=other)
 
 
-def _list(title: str, items: Iterable[str], key: str, tone: Tone = Tone.PLAIN) -> Section:
-    return Section(title, (tree.Bullets(tuple(items)),), key=key, tone=tone)
+def _list(title: str, items: Iterable[str], tone: Tone = Tone.PLAIN) -> Section:
+    return Section(title, (tree.Bullets(tuple(items)),), tone=tone)
 
 
 def _build_findings(summary: Summary) -> Section:
     shown = tree.Bullets(tuple(list_findings(summary)), most=12)
-    return Section("Findings", (shown,), key="findings")
+    return Section("Findings", (shown,))
 
 
 def _build_verdict(summary: Summary) -> Section:
     """The first screen of the page."""
     scope = Paragraph(first_screen.describe_scope(summary), Tone.LEAD)
-    blocks = (scope, _build_answers(summary), build_first_figures(summary))
-    return Section("", blocks, key="verdict")
+    answers = replace(_build_answers(summary), key="answers")
+    blocks = (scope, answers, build_first_figures(summary))
+    return Section("", blocks)
 
 
 def _build_answers(summary: Summary) -> Section:
@@ -123,18 +127,18 @@ def _build_answers(summary: Summary) -> Section:
     every = of.pop("")
     made = [Section(name, (tree.Answers(said), *build_curve(summary, name)))
             for name, said in of.items()]  # fmt: skip
-    return Section("", (*made, tree.Answers(every)), key="answers")
+    return Section("", (*made, tree.Answers(every)))
 
 
 def _build_leakage(summary: Summary) -> Section:
     blocks = build_leakage(summary) or (Paragraph("Nothing was measured.", views=View.PAGE),)
     every = (*blocks, *build_claims(summary))
-    return Section("Leakage and utility", every, key="leakage", nav="Leakage")
+    return Section("Leakage and utility", every, nav="Leakage")
 
 
 def _build_claims(summary: Summary) -> Section:
     none = "No defense claims a guarantee."
-    return Section("Claims", build_claims(summary) or (Paragraph(none),), key="claims")
+    return Section("Claims", build_claims(summary) or (Paragraph(none),))
 
 
 def _build_unmeasured(summary: Summary) -> Section:
@@ -145,40 +149,30 @@ def _build_unmeasured(summary: Summary) -> Section:
                    else Paragraph("Every attack gave a figure."))  # fmt: skip
     blocks = (made, _build_notes(summary))
     title = "Not observable"
-    return Section(title, blocks, key="unseen", nav=title)
+    return Section(title, blocks, nav=title)
 
 
 def _build_notes(summary: Summary) -> Section:
-    return _list("Notes", summary.notes, "notes")
-
-
-def _untitled(key: str, build: Callable[[Summary], Block | tuple[Block, ...]]) -> Build:
-    """What builds a section of one or more blocks without a title."""
-
-    def make(summary: Summary) -> Section:
-        made = build(summary)
-        return Section("", made if isinstance(made, tuple) else (made,), key=key)
-
-    return make
+    return _list("Notes", summary.notes)
 
 
 _SECTIONS: dict[str, Build] = {
     "verdict": _build_verdict,
-    "scope": _untitled("scope", lambda s: Paragraph(first_screen.describe_scope(s))),
+    "scope": lambda s: Section("", (Paragraph(first_screen.describe_scope(s)),)),
     "answers": _build_answers,
-    "gaps": lambda s: _list("Not tested", list_gaps(s), "gaps", Tone.WARNING),
-    "beyond": lambda s: _list("Leaks that no gate limits", describe_ungated(s), "beyond"),
-    "steps": lambda s: Section("Next", (tree.Steps(tuple(advice.next_steps(s))),), key="steps"),
+    "gaps": lambda s: _list("Not tested", list_gaps(s), Tone.WARNING),
+    "beyond": lambda s: _list("Leaks that no gate limits", describe_ungated(s)),
+    "steps": lambda s: Section("Next", (tree.Steps(tuple(advice.next_steps(s))),)),
     "findings": _build_findings,
     "gates": build_gates,
-    "bounds": _untitled("bounds", lambda s: Paragraph(describe_bounds(s), Tone.SOFT)),
+    "bounds": lambda s: Section("", (Paragraph(describe_bounds(s), Tone.SOFT),)),
     "coverage": build_coverage,
     "tables": build_tables,
     "threats": build_threats,
     "leakage": _build_leakage,
     "visible": build_visibility,
-    "cost": lambda s: Section("Cost and messages", build_cost(s), key="cost", nav="Cost"),
-    "unmeasured": _build_unmeasured,
+    "cost": lambda s: Section("Cost and messages", build_cost(s), nav="Cost"),
+    "unseen": _build_unmeasured,
     "notes": _build_notes,
     "record": build_record,
     "placing": build_placing,
@@ -187,9 +181,9 @@ _SECTIONS: dict[str, Build] = {
     "price": statement.build_price,
     "conditions": statement.build_conditions,
     "left": statement.build_left,
-    "systems": statement.build_systems,
+    "system": statement.build_systems,
     "claims": _build_claims,
-    "signatures": lambda s: statement.build_signatures(),
+    "together": lambda s: statement.build_signatures(),
     "end": build_ending,
 }
 """What builds each section, by key."""

@@ -301,7 +301,7 @@ def build_coverage(summary: Summary) -> tree.Section:
               for f in list_families(summary)),
     )  # fmt: skip
     unsaid = tree.Bullets(tuple(_find_unsaid(summary)))
-    return tree.Section("Coverage", (unsaid, tried, read), key="coverage", nav="Coverage")
+    return tree.Section("Coverage", (unsaid, tried, read), nav="Coverage")
 
 
 def _state_cell(state: State) -> Cell:

@@ -22,7 +22,7 @@ def build_visibility(summary: Summary) -> Section:
     """What encryption hides and leaves, and who holds which message."""
     title, entries = "What stays visible", summary.visibility
     said = tree.Bullets(tuple(text for e in entries for _, text in e.sentences), views=_LISTED)
-    return Section(title, (said, *map(_build_protocol, entries)), key="visible", nav=title)
+    return Section(title, (said, *map(_build_protocol, entries)), nav=title)
 
 
 def _build_protocol(e: Outcome) -> Section:
@@ -70,7 +70,7 @@ def build_record(summary: Summary) -> Section:
     )  # fmt: skip
     lines = tree.Verbatim(tuple(summary.scenario.splitlines()))
     resolved = tree.Folded("The resolved scenario", (lines,), views=View.PAGE)
-    return Section("Record", (tree.Facts(facts), resolved), key="record", nav="Record")
+    return Section("Record", (tree.Facts(facts), resolved), nav="Record")
 
 
 def _join(numbers: tuple[int, ...]) -> str:
@@ -106,5 +106,4 @@ def build_ending(summary: Summary) -> Section:
             Paragraph(f"{first_screen.describe_work(summary)}.", views=_PRINTED),
             Paragraph("Every attack and finding:", command=more, views=View.TERMINAL),
         ),
-        key="end",
     )  # fmt: skip

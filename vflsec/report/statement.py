@@ -67,7 +67,7 @@ def build_tested(summary: Summary) -> Section:
         limits += " Something leaks there for which no limit was set."
     return Section("What was tested", (
         Paragraph(text), Paragraph(f": {limits}", strong=found, tone=Tone.LEAD)
-    ), key="tested")  # fmt: skip
+    ))  # fmt: skip
 
 
 def _judged(summary: Summary) -> set[Training]:
@@ -87,7 +87,7 @@ def build_receivers(summary: Summary) -> Section:
         )
         for name in summary.parties
     )  # fmt: skip
-    return Section("What was found", tables, key="receivers")
+    return Section("What was found", tables)
 
 
 def _receivers(
@@ -170,7 +170,7 @@ def build_price(summary: Summary) -> Section:
     units = {p.dataset: _COUNTED.get(p.utility_metric) for p in summary.points}
     items = [f"{name}: {_price([r for r in summary.grid if r.dataset == name], units.get(name))}."
              for name in summary.parties]  # fmt: skip
-    return Section("What stops it, and at what cost", (tree.Bullets(tuple(items)),), key="price")
+    return Section("What stops it, and at what cost", (tree.Bullets(tuple(items)),))
 
 
 def _price(rows: Sequence[GridRow], unit: str | None) -> str:
@@ -194,14 +194,14 @@ def build_conditions(summary: Summary) -> Section:
         *(["With the protection of Appendix D."] if _judged(summary) else []),
         "Until a new attack is published.",
     )  # fmt: skip
-    return Section("When this holds", (tree.Bullets(items),), key="conditions")
+    return Section("When this holds", (tree.Bullets(items),))
 
 
 def build_left(summary: Summary) -> Section:
     """What was not tested."""
     said = ", ".join(list_untested(summary))
     text = f"{'; '.join([*([f'{said} (Appendix G)'] if said else []), *OUTSIDE])}. {NOT_SAFE}"
-    return Section("What was not tested", (Paragraph(text),), key="left")
+    return Section("What was not tested", (Paragraph(text),))
 
 
 def build_systems(summary: Summary) -> Section:
@@ -223,7 +223,7 @@ def build_systems(summary: Summary) -> Section:
             tree.Fact("Seeds", ", ".join(map(str, of.seeds))),
         )  # fmt: skip
         out.append(Section(name, (tree.Facts(facts),)))
-    return Section("System", tuple(out), key="system")
+    return Section("System", tuple(out))
 
 
 def build_signatures() -> Section:
@@ -234,7 +234,7 @@ def build_signatures() -> Section:
         Tone.SOFT,
     )  # fmt: skip
     lines = tree.Signatures(tuple(f"{name}: name, date, signature" for name in who))
-    return Section("Signatures", (confirms, lines), key="together")
+    return Section("Signatures", (confirms, lines))
 
 
 def _rows_of(key: str) -> str:

@@ -24,8 +24,8 @@ def build_tables(summary: Summary) -> Section:
     if not blocks:
         none = "Traces; what was not recorded was not audited."
         said = Paragraph("No table of a user." if summary.scenario else none, views=View.STATEMENT)
-        return Section("Tables", (said,), key="tables")
-    return Section("Tables", tuple(blocks), key="tables", nav="Tables")
+        return Section("Tables", (said,))
+    return Section("Tables", tuple(blocks), nav="Tables")
 
 
 def _build_tables(name: str, facts: UserTables) -> list[Block]:

@@ -191,7 +191,7 @@ def build_threats(summary: Summary) -> Section:
     terms = tree.Facts(tuple(tree.Fact(word, meaning) for word, meaning in WORDS.items()))
     blocks.append(tree.Folded("Words", (terms,), views=View.PAGE))
     title = "Threat model"
-    return Section(title, tuple(blocks), key="threats", nav=title)
+    return Section(title, tuple(blocks), nav=title)
 
 
 def _build_choices(attacker: Attacker) -> list[tree.Block]:
@@ -232,5 +232,5 @@ def build_placing(summary: Summary) -> Section:
             Paragraph("Read on (not legal advice):"),
             tree.Bullets(_POINTERS),
         ),
-        key="placing", nav=title,
+        nav=title,
     )  # fmt: skip

@@ -198,7 +198,7 @@ def build_gates(summary: Summary) -> tree.Section:
                               prose=("Evidence",))  # fmt: skip
     rows = ((k, "yes" if a.validated else "no", a.text) for k, a in summary.alive.items())
     blocks.append(tree.Table("Validation of attacks", heads, tuple(rows), views=page))
-    return tree.Section("Gates", tuple(blocks), key="gates", nav="Gates")
+    return tree.Section("Gates", tuple(blocks), nav="Gates")
 
 
 def is_steady(v: Verdict) -> bool:
