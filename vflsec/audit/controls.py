@@ -362,10 +362,6 @@ def _ordered(found: Iterable[Against]) -> tuple[Against, ...]:
     return tuple(sorted(found, key=lambda a: (a.mean, a.name == CHANCE, a.name)))
 
 
-def _finite(x: Any) -> bool:
-    return x is not None and math.isfinite(x)
-
-
 Paired = dict[str, dict[int, float]]
 
 
@@ -437,8 +433,8 @@ def find_strongest(
         names.update(controls)
         for name, of in controls.items():
             cv = of.get("cv")
-            if _finite(cv):
-                by_control[name][seed].append(float(cv))  # type: ignore[arg-type]
+            if cv is not None and math.isfinite(cv):
+                by_control[name][seed].append(float(cv))
     if not by_control:
         usual = [FALLBACK] if has_chance else [FALLBACK, *sorted(names)]
         return next((name for name in usual if name in names), CHANCE)

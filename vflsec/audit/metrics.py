@@ -8,10 +8,10 @@ median score in rankings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -72,6 +72,11 @@ class _Case:
     @property
     def y(self) -> Ints:
         return self.joined.values
+
+    @property
+    def flat(self) -> tuple[Floats, NDArray[Any]]:
+        """One score and one value for each row."""
+        return self.joined.scores.reshape(-1), self.joined.values.reshape(-1)
 
     @cached_property
     def tied(self) -> bool:
@@ -269,15 +274,6 @@ def _exposed_by_luck(case: _Case, rate: float) -> float:
     return sum(c.luck for c in found) / max(1, sum(c.rows for c in found))
 
 
-def _list_exposed() -> Iterator[Metric]:
-    for name, rate in EXPOSED.items():
-        yield Metric(
-            name, partial(_exposed, rate=rate), partial(_exposed_by_luck, rate=rate),
-            turned=partial(_exposed, rate=rate, turned=True),
-            by_class=partial(_by_class, rate=rate),
-        )  # fmt: skip
-
-
 def _normal(per_row: Floats, confidence: float) -> Figure:
     mean = float(per_row.mean())
     if len(per_row) < 2:
@@ -324,12 +320,12 @@ def _share_error(case: _Case) -> Figure:
 
 
 def _concordance(case: _Case) -> Figure:
-    s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
+    s, y = case.flat
     return compute_concordance(s, y, shuffled_order(case.joined.rows), case.confidence)
 
 
 def _mae(case: _Case) -> Figure:
-    s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
+    s, y = case.flat
     return _normal(np.abs(s - y), case.confidence)
 
 
@@ -340,7 +336,7 @@ def _count_deviance(mean: Floats, y: Floats) -> Floats:
 
 
 def _deviance(case: _Case) -> Figure:
-    s, y = case.joined.scores.reshape(-1), case.joined.values.reshape(-1)
+    s, y = case.flat
     return _normal(_count_deviance(s, y), case.confidence)
 
 
@@ -359,7 +355,9 @@ _LIST = (
            turned=partial(_tpr, turned=True)),
     Metric("tpr_at_01pct_fpr", partial(_tpr, rate=0.001), partial(_hits_by_chance, rate=0.001),
            binary_only=True, turned=partial(_tpr, rate=0.001, turned=True)),
-    *_list_exposed(),
+    *(Metric(name, partial(_exposed, rate=rate), partial(_exposed_by_luck, rate=rate),
+             turned=partial(_exposed, rate=rate, turned=True),
+             by_class=partial(_by_class, rate=rate)) for name, rate in EXPOSED.items()),
     Metric("log_loss", _log_loss, lambda k: entropy(k.prior), larger_is_better=False,
            reach=(0.0, math.inf)),
     Metric("r2", _r2, lambda k: 0.0, targets=("feature", "value", "count"),

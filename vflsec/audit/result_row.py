@@ -132,12 +132,10 @@ def build_rows(rows: Iterable[Mapping[str, Any]]) -> list[ResultRow]:
     ]  # fmt: skip
 
 
-def _as_json(controls: Controls) -> str:
-    return json.dumps({k: dict(v) for k, v in sorted(controls.items())}) if controls else ""
-
-
 _WRITE: dict[str, Callable[[ResultRow], str]] = {
-    "controls": lambda r: _as_json(r.controls),
+    "controls": lambda r: (
+        json.dumps({k: dict(v) for k, v in sorted(r.controls.items())}) if r.controls else ""
+    ),
     "by_class": lambda r: json.dumps([asdict(c) for c in r.by_class]) if r.by_class else "",
 }
 

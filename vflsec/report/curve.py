@@ -97,12 +97,10 @@ def find_gains(claims: Iterable[LeakageClaim]) -> dict[tuple[str, Training], Lea
     for c in (c for c in claims if c.quantity is not Quantity.EXPOSED):
         key = f"{format_secret(c)} to {c.adversary}", c.training
         if c.is_leak or c.quantity is Quantity.LEAKAGE:
-            out[key] = max(out.get(key, c), c, key=_is_shown)
+            out[key] = max(
+                out.get(key, c), c, key=lambda c: (c.is_leak, c.quantity is Quantity.LEAKAGE)
+            )
     return out
-
-
-def _is_shown(c: LeakageClaim) -> tuple[bool, bool]:
-    return c.is_leak, c.quantity is Quantity.LEAKAGE
 
 
 def _by_target(claims: Iterable[LeakageClaim]) -> dict[str, Gains]:
@@ -121,7 +119,10 @@ def _build_rows(
     attacked = {t for of in gains for t in of}
     several = len({t.algorithm for t in attacked}) > 1
     for t in sorted(made, key=lambda t: t not in attacked):
-        name = _training(t, several) if t in attacked else _reference(t)
+        shown = "none" if t.is_undefended else format_place(t)
+        name = f"{t.algorithm}, {shown}" if several else shown
+        if t not in attacked:
+            name = t.algorithm if t.defense == "none" else f"{t.algorithm}, {format_place(t)}"
         lift = [f"{lifts[t].value:+.1%}" if t in lifts else "–"] if lifts else []
         yield name, *(build_gain(of.get(t)) for of in gains), _utility(made[t]), *lift
 
@@ -135,16 +136,6 @@ def _utility(p: Point) -> Cell:
 def _head(name: str, of: Gains) -> str:
     """The name with the metrics of its figures."""
     return f"{name} ({', '.join(dict.fromkeys(metric_name(c.metric) for c in of.values()))})"
-
-
-def _training(t: Training, named: bool) -> str:
-    """``none``, ``iso 5``; with what trains where that is one of several."""
-    shown = "none" if t.is_undefended else format_place(t)
-    return f"{t.algorithm}, {shown}" if named else shown
-
-
-def _reference(t: Training) -> str:
-    return t.algorithm if t.defense == "none" else f"{t.algorithm}, {format_place(t)}"
 
 
 def build_gain(c: LeakageClaim | None) -> Cell | str:

@@ -111,10 +111,3 @@ def mark(ax: Axes, marks: Sequence[tuple[str, float, float, Any]], away: float) 
         taken.append((a, b, wide))
         ax.annotate(text, (x, y), xytext=(dx, dy), textcoords="offset points",
                     fontsize="x-small", color=color)  # fmt: skip
-
-
-def draw_legend(ax: Axes, count: int) -> None:
-    """What each line is, below the axes; nothing where there are none."""
-    if count:  # below, where no line runs
-        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2),
-                  ncols=2)  # fmt: skip

@@ -29,7 +29,6 @@ from vflsec.errors import ConfigError
 from vflsec.report.curve import order_of
 from vflsec.report.figure_axes import (
     draw_heat,
-    draw_legend,
     dress,
     make_axes,
     mark,
@@ -131,7 +130,8 @@ def group_series(rows: Sequence[Point]) -> dict[str, list[Point]]:
     several = (len({p.adversary for p in rows}) > 1, len({p.algorithm for p in rows}) > 1)
     defenses = {p.defense for p in rows} - {"none"}
     out: dict[str, list[Point]] = {}
-    for who, whose in group_by(rows, _line_of).items():
+    of_line = ("algorithm", "attack", "attack_key", "adversary", "target")
+    for who, whose in group_by(rows, lambda p: p.keep(*of_line)).items():
         by_defense = group_by(whose, lambda p: p.defense)
         bare = by_defense.pop("none", []) if len(by_defense) > 1 else []
         for defense, of in by_defense.items():
@@ -143,11 +143,6 @@ def group_series(rows: Sequence[Point]) -> dict[str, list[Point]]:
                 label += "′"
             out[label] = line
     return out
-
-
-def _line_of(p: Point) -> Identity:
-    """What the points of a line have in common."""
-    return p.keep("algorithm", "attack", "attack_key", "adversary", "target")
 
 
 def _label(who: Identity, several: tuple[bool, bool]) -> str:
@@ -205,7 +200,9 @@ def _level(p: Point) -> float:
 def _finish(ax: Axes, title: str, lines: int) -> Axes:
     """The title, the legend of that many lines, and a faint grid."""
     ax.set_title(title, fontsize="medium", loc="left")
-    draw_legend(ax, lines)
+    if lines:  # below, where no line runs
+        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(0, -0.2),
+                  ncols=2)  # fmt: skip
     return dress(ax)
 
 
