@@ -95,11 +95,11 @@ def test_every_table_marks_the_same_leaks(drawn: list[tuple[Summary, Report]]) -
 
 def test_sentences_and_codes_agree(drawn: list[tuple[Summary, Report]]) -> None:
     for summary, _ in drawn:
-        mean = leaking(summary, Quantity.LEAKAGE, Quantity.REVERSED)
         said = {a.question: " ".join(a.lines) for a in build_answer(summary)["toy"]}
-        assert said[LEAKS].startswith("Yes") == bool(mean)
+        leaks = leaking(summary, *Quantity)
+        assert said[LEAKS].startswith("Yes") == bool(leaks)
         if "Without a defense, this system leaks" in describe_scope(summary):
-            assert any(training.is_undefended for training, _ in mean)
+            assert any(training.is_undefended for training, _ in leaks)
         exposed = {w for t, w in leaking(summary, Quantity.EXPOSED) if t.is_undefended}
         names = re.findall(
             r"Without a defense, (\w+) names .*?\((labels of \w+)", said.get("Who is exposed?", "")

@@ -138,3 +138,24 @@ def test_the_first_lines_say_how_many_are_named() -> None:
         (table,) = build_receivers(Summary(points=(mean_of(p), p), parties=parties)).blocks
         cells.append(str(table.rows[0][2].text).split(";")[0])  # type: ignore[union-attr]
     assert cells == [_INFERS, _SINGLE]
+
+
+def test_whether_it_leaks_counts_exposed_rows_beside_leaks_elsewhere() -> None:
+    """A leak on average under one defense hid the rows that were exposed under others.
+
+    "No significant leak without a defense" stood above "shop names 50 of 1,000 rows" there.
+    """
+    undefended, weak = point(235.0), point(235.0, defense="iso", strength=1.0)
+    loud = mean_of(point(235.0, defense="iso", strength=5.0))
+    control = Against("logistic", 0.6, 0.3, 0.01, 5)
+    loud = replace(loud, leakage=Leakage((control,), "logistic"), advantage=Estimate(0.3))
+    quiet = mean_of(point(235.0, defense="iso", strength=25.0))
+    summary = Summary(points=(undefended, mean_of(undefended), weak, mean_of(weak), loud, quiet))
+    leak = next(a.lines[0] for a in build_answer(summary)["toy"] if a.question == LEAKS)
+    leaking, single, rest = leak.split(". ")
+    assert "iso 5" in leaking
+    assert {"without a defense", "with iso 1:"} == {
+        at for at in ("without a defense", "with iso 1:", "with iso 5", "iso 25") if at in single
+    }
+    assert "iso 25" in rest
+    assert [part.startswith("Yes") for part in (leaking, single, rest)] == [True, True, False]

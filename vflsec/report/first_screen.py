@@ -6,6 +6,7 @@ Does it leak, how much and to whom, who is exposed, what stops it at what cost, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from enum import Enum, auto
 
 from vflsec.audit.controls import CHANCE, FALLBACK
 from vflsec.audit.facts import DatasetFacts
@@ -74,13 +75,13 @@ def build_answer(summary: Summary) -> dict[str, tuple[Answer, ...]]:
 
 
 def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
-    claims = [c for c in summary.claims if c.dataset == dataset]
+    claims = [c for c in summary.claims if c.dataset == dataset and c.advantage is not None]
     exposed = _exposed(claims, summary)
-    mean = [c for c in claims if c.quantity is not Quantity.EXPOSED and c.advantage is not None]
+    mean = [c for c in claims if c.quantity is not Quantity.EXPOSED]
     doubts = find_doubts(dataset, summary)
     if doubts:
         yield Answer(DOUBT, tuple(doubts))
-    yield Answer(LEAKS, (_whether(mean, exposed),))
+    yield Answer(LEAKS, (_whether(claims),))
     if mean:
         yield Answer(MUCH, tuple(_how_much(mean, exposed)))
         yield Answer(WHO, tuple(_who(exposed, claims, summary)))
@@ -89,29 +90,49 @@ def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
         yield Answer(COST, cost)
 
 
-def _whether(mean: Sequence[LeakageClaim], exposed: Sequence[LeakageClaim]) -> str:
-    """At which trainings something leaks, at which that is unknown, and at which nothing is shown.
-
-    Unknown is what leaves open even the largest leak there can be.
+def _whether(claims: Sequence[LeakageClaim]) -> str:
+    """At which trainings something leaks, at which of single rows alone, at which that is unknown,
+    and at which nothing is shown: each training once.
     """
+    mean = [c for c in claims if c.quantity is not Quantity.EXPOSED]
     if not mean:
         return f"Unknown: {NO_FIGURE}."
     if all(c.low is None for c in mean):
         return f"Unknown: {ONE_SEED}."
-    leaking = dict.fromkeys(c.training for c in mean if c.is_leak)
-    unknown = dict.fromkeys(c.training for c in mean if c.is_open and c.training not in leaking)
-    rest = dict.fromkeys(c.training for c in mean if c.training not in {**leaking, **unknown})
+    states = {t: _find_state(of) for t, of in group_by(claims, lambda c: c.training).items()}
+    leaking, single, unknown, rest = (
+        [t for t, found in states.items() if found is state] for state in _Shown
+    )
     several = len({c.algorithm for c in mean}) > 1
-    single = [] if leaking else exposed
     tests = f"({format_count(max(c.tried for c in mean), 'test')}, corrected)"
-    said = {
-        f"Yes, {_at(leaking, several)}": leaking,
-        f"Yes: {name_most(single)}" if single else "": single,
-        f"Unknown {_at(unknown, several)}: too few seeds": unknown,
-        f"{'On average no' if single else 'No'} significant leak "
-        f"{_at(rest, several) if leaking or unknown else tests}": rest,
-    }
-    return f"{'. '.join(text for text, of in said.items() if of)}."
+    none = tests if len(rest) == len(states) else _at(rest, several)
+    rows = [c for c in claims if c.is_leak and c.training in single]
+    said = [f"Yes, {_at(leaking, several)}"] if leaking else []
+    said += [f"Yes, for single rows, {_at(single, several)}: {name_most(rows)}"] if rows else []
+    said += [f"Unknown {_at(unknown, several)}: too few seeds"] if unknown else []
+    said += [f"No significant leak {none}"] if rest else []
+    return f"{'. '.join(said)}."
+
+
+class _Shown(Enum):
+    """What the claims about one training show, the strongest first."""
+
+    LEAK = auto()
+    SINGLE_ROWS = auto()
+    NOTHING = auto()
+    NO_LEAK = auto()
+
+
+def _find_state(claims: Sequence[LeakageClaim]) -> _Shown:
+    """What the claims about one training show.
+
+    They show nothing where they leave open even the largest leak there can be.
+    """
+    leaks = {c.quantity for c in claims if c.is_leak}
+    if leaks:
+        return _Shown.SINGLE_ROWS if leaks == {Quantity.EXPOSED} else _Shown.LEAK
+    is_open = any(c.is_open for c in claims if c.quantity is not Quantity.EXPOSED)
+    return _Shown.NOTHING if is_open else _Shown.NO_LEAK
 
 
 def name_most(exposed: Iterable[LeakageClaim]) -> str:
@@ -315,8 +336,7 @@ def describe_scope(summary: Summary) -> str:
 
 def _undefended(found: str, asked: Iterable[Verdict], summary: Summary) -> list[str]:
     """That a PASS holds with a defense alone, where it does."""
-    leaks = any(c.is_leak for c in summary.claims
-                if c.is_undefended and c.quantity is Quantity.LEAKAGE)  # fmt: skip
+    leaks = any(c.is_leak for c in summary.claims if c.is_undefended)
     alone = found == "PASS" and leaks and all(v.strength for v in asked)
     return ["Without a defense, this system leaks"] if alone else []
 
