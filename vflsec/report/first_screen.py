@@ -91,8 +91,8 @@ def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
 
 
 def _whether(claims: Sequence[LeakageClaim]) -> str:
-    """At which trainings something leaks, at which of single rows alone, at which that is unknown,
-    and at which nothing is shown: each training once.
+    """At which trainings something leaks, at which only exposed rows show it, at which that is
+    unknown, and at which nothing is shown: each training once.
     """
     mean = [c for c in claims if c.quantity is not Quantity.EXPOSED]
     if not mean:
@@ -108,7 +108,7 @@ def _whether(claims: Sequence[LeakageClaim]) -> str:
     none = tests if len(rest) == len(states) else _at(rest, several)
     rows = [c for c in claims if c.is_leak and c.training in single]
     said = [f"Yes, {_at(leaking, several)}"] if leaking else []
-    said += [f"Yes, for single rows, {_at(single, several)}: {name_most(rows)}"] if rows else []
+    said += [f"Yes, {_at(single, several)}: {name_most(rows)}"] if rows else []
     said += [f"Unknown {_at(unknown, several)}: too few seeds"] if unknown else []
     said += [f"No significant leak {none}"] if rest else []
     return f"{'. '.join(said)}."
@@ -118,7 +118,7 @@ class _Shown(Enum):
     """What the claims about one training show, the strongest first."""
 
     LEAK = auto()
-    SINGLE_ROWS = auto()
+    EXPOSED_ROWS = auto()
     NOTHING = auto()
     NO_LEAK = auto()
 
@@ -130,7 +130,7 @@ def _find_state(claims: Sequence[LeakageClaim]) -> _Shown:
     """
     leaks = {c.quantity for c in claims if c.is_leak}
     if leaks:
-        return _Shown.SINGLE_ROWS if leaks == {Quantity.EXPOSED} else _Shown.LEAK
+        return _Shown.EXPOSED_ROWS if leaks == {Quantity.EXPOSED} else _Shown.LEAK
     is_open = any(c.is_open for c in claims if c.quantity is not Quantity.EXPOSED)
     return _Shown.NOTHING if is_open else _Shown.NO_LEAK
 
