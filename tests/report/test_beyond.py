@@ -28,6 +28,7 @@ from printed import (
 )
 
 from vflsec.audit.gate import Gate, Origin, Rule, exit_code
+from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.point import Training
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.summary import Summary, read_summary
@@ -112,6 +113,23 @@ def test_a_limit_on_exposed_people_is_none_on_what_leaks_of_the_many(
     assert [v.verdict for v in summary.gates] == ["PASS"]
     assert bool(find_deployed(summary)) is not limited
     assert (find_tone(summary) is Tone.GOOD) is limited
+
+
+def test_a_limit_on_the_mean_is_none_on_exposed_rows() -> None:
+    """A gate of +0.1 passed in green where a fifth of the rows are named with certainty."""
+    mean = make_point(Training("toy", "splitnn", "iso", 5.0), "norm", "label", 0.05)
+    points = [mean, expose(mean, 900.0)]
+    limits = [Gate(max=0.1), Gate(max=0.3, of="exposed")]
+    for gates, limited in (limits[:1], False), (limits, True):
+        summary = make_summary(points, gates)
+        assert {v.verdict for v in summary.gates} == {"PASS"}
+        assert [c.quantity for c in find_deployed(summary)] == [Quantity.EXPOSED] * (not limited)
+        assert (find_tone(summary) is Tone.GOOD) is limited
+        assert ("198 more of 1,000 rows named" in describe_scope(summary)) is not limited
+    (step,) = (
+        s for s in next_steps(make_summary(points, limits[:1])) if s.kind is StepKind.UNGATED
+    )
+    assert 'of = "exposed"' in step.text
 
 
 def test_a_wide_limit_on_one_secret_excuses_no_leak_of_another() -> None:

@@ -33,7 +33,7 @@ _SECRETS = {
 }  # fmt: skip
 _ATTACK = ("dataset", "algorithm", "adversary", "attack", "attack_key", "target")
 _DEPLOYED = (*_ATTACK, "defense", "strength")
-_APART = ("phase", "attack", "attack_key", "of_label", "known_rows", "split", "metric")
+APART = ("phase", "attack", "attack_key", "of_label", "known_rows", "split", "metric")
 """Fields in which the tests of one attacker for one target under one training differ."""
 
 
@@ -111,7 +111,7 @@ class LeakageClaim(Identity):
     @property
     def about(self) -> Identity:
         """Who learns what there, whichever attack it is."""
-        return self.without(*_APART)
+        return self.without(*APART)
 
 
 def correct(
@@ -155,7 +155,7 @@ def _find_limit(p: Point, failed: Failed) -> float | None:
 
 def _tests(p: Point, failed: Failed) -> Iterator[tuple[Quantity, Identity]]:
     """The tests in which a point takes part; one in another metric only if a gate failed on it."""
-    about = p.without(*_APART)
+    about = p.without(*APART)
     if p.exposed is not None and p.leakage is not None:
         yield Quantity.EXPOSED, about
     elif p.is_main or _find_limit(p, failed) is not None:

@@ -286,7 +286,11 @@ def _ungated(summary: Summary) -> list[Step]:
     if not found:
         return []
     p = found[0]
-    ones = [f'one with target = "{clean(t)}"' for t in dict.fromkeys(c.target for c in found)]
+    ones = dict.fromkeys(
+        f'one with target = "{clean(c.target)}"'
+        + (', of = "exposed"' if c.quantity is Quantity.EXPOSED else "")
+        for c in found
+    )
     text = (
         f"No gate limits {format_parts(found)} at {format_place(p)}: add {' and '.join(ones)}, or "
         "a defense."

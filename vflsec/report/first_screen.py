@@ -35,6 +35,7 @@ from vflsec.report.verdicts import (
     format_deployment,
     format_headline,
     format_place,
+    name_rows,
 )
 from vflsec.runtime.grouping import group_by
 from vflsec.specs import QUESTIONS, format_question
@@ -145,11 +146,6 @@ def _count_exposed(c: LeakageClaim) -> str:
     share = c.advantage or 0.0
     whom = name_rows(is_part=c.is_part)
     return f"{_many(share) if share >= 0.001 else 'fewer than 1'} of 1,000 {whom}"
-
-
-def name_rows(*, is_part: bool) -> str:
-    """What a share of exposed rows is of."""
-    return "rows outside the largest class" if is_part else "rows"
 
 
 def _at(trainings: Iterable[Training], several: bool) -> str:

@@ -14,7 +14,6 @@ from vflsec.errors import format_count
 from vflsec.label import make_label
 from vflsec.report import tree
 from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
-from vflsec.report.first_screen import name_rows
 from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
 from vflsec.report.verdicts import (
@@ -23,6 +22,7 @@ from vflsec.report.verdicts import (
     find_judged,
     format_headline,
     format_place,
+    name_rows,
 )
 
 _MEANS = {

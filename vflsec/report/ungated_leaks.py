@@ -1,4 +1,4 @@
-"""What leaks significantly and no gate limits: where the system is judged, and at other strengths.
+"""What leaks significantly and no gate limits: where the system is judged, and elsewhere.
 
 A headline speaks only of what is judged. A passing audit may hold a leak of columns where gates
 limit labels, at the very strength that will be deployed.
@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from vflsec.audit.exposed import EXPOSED
-from vflsec.audit.leakage_claims import USUAL, LeakageClaim, Quantity, format_secret
+from vflsec.audit.gate import FAIL
+from vflsec.audit.leakage_claims import APART, USUAL, LeakageClaim, Quantity, format_secret
 from vflsec.audit.summary import Summary
 from vflsec.errors import join_some
 from vflsec.report.tree import TONES, Tone
@@ -21,6 +22,7 @@ from vflsec.report.verdicts import (
     format_deployment,
     format_headline,
     format_place,
+    name_rows,
 )
 from vflsec.runtime.grouping import group_by
 
@@ -28,23 +30,41 @@ from vflsec.runtime.grouping import group_by
 def find_ungated(summary: Summary) -> list[LeakageClaim]:
     """Claims that leak and that no gate limits: first where one judges, then the largest.
 
-    A limit on exposed rows is none on what is leaked of the many.
+    A limit on exposed rows is none on the mean over rows, and the reverse. Exposed rows are named
+    where the mean is not, and no gate fails for the same.
     """
     at = group_by(summary.points, lambda p: p.training)
     asked = {
-        p.answer for v in summary.limits if v.gate.needs_validated
-        for p in find_weighed(v, at.get(v.training, ())) if p.metric not in EXPOSED
+        (p.answer, metric in EXPOSED)
+        for v in summary.limits if v.gate.needs_validated
+        for p in find_weighed(v, at.get(v.training, ()))
+        for metric in (p.metric, v.judged_by or p.metric)
     }  # fmt: skip
-    found = [
+    leaks = [
         c for c in summary.claims
-        if c.quantity is Quantity.LEAKAGE and c.is_leak and c.answer not in asked
+        if c.is_leak and c.quantity is not Quantity.REVERSED
+        and (c.answer, _is_exposed(c)) not in asked
     ]  # fmt: skip
+    named = {c.about for c in leaks if not _is_exposed(c)}
+    named |= {v.without(*APART) for v in summary.gates if v.verdict == FAIL}
+    found = [c for c in leaks if not _is_exposed(c) or c.about not in named]
     judged = find_judged(summary)
     return sorted(found, key=lambda c: (c.training not in judged, -_gain(c)))
 
 
+def _is_exposed(c: LeakageClaim) -> bool:
+    return c.quantity is Quantity.EXPOSED
+
+
 def _gain(c: LeakageClaim) -> float:
     return c.advantage or 0.0
+
+
+def _format_gain(c: LeakageClaim) -> str:
+    """``+0.35``, or ``198 more of 1,000 rows named``."""
+    if not _is_exposed(c):
+        return f"{_gain(c):+z.2f}"
+    return f"{1000 * _gain(c):,.0f} more of 1,000 {name_rows(is_part=c.is_part)} named"
 
 
 def _format_who(c: LeakageClaim) -> str:
@@ -84,7 +104,7 @@ def describe_ungated(summary: Summary) -> list[str]:
     judged = find_judged(summary)
     for c in find_ungated(summary):
         also = ", judged" if c.training in judged else ""
-        where = f"{_gain(c):+z.2f} {format_deployment(c)} ({c.attack}{also})"
+        where = f"{_format_gain(c)} {format_deployment(c)} ({c.attack}{also})"
         lines[f"{c.dataset}: {_format_who(c)}"].append(where)
     return [f"{what}, {join_some(of)}" for what, of in lines.items()]
 
@@ -118,10 +138,10 @@ def _find_last(of: Sequence[LeakageClaim], tried: int, allowed: float) -> Leakag
 
 def format_parts(found: Iterable[LeakageClaim]) -> str:
     """``the columns of shop to bank (+0.82)`` and the like, each once, the largest first."""
-    most: dict[str, float] = {}
+    most: dict[str, str] = {}
     for c in sorted(found, key=_gain, reverse=True):
-        most.setdefault(_format_who(c), _gain(c))
-    return join_some([f"{what} ({gain:+z.2f})" for what, gain in most.items()])
+        most.setdefault(_format_who(c), _format_gain(c))
+    return join_some([f"{what} ({gain})" for what, gain in most.items()])
 
 
 def describe_unjudged(summary: Summary) -> list[str]:

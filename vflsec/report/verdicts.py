@@ -169,6 +169,11 @@ def list_findings(summary: Summary) -> list[str]:
     return [f.text for f in summary.findings if f.kind != "verdict"]
 
 
+def name_rows(*, is_part: bool) -> str:
+    """What a share of exposed rows is of."""
+    return "rows outside the largest class" if is_part else "rows"
+
+
 def find_weighed(v: Verdict, points: Iterable[Point]) -> list[Point]:
     """The points of attacks that a verdict speaks of."""
     here = v.training
