@@ -11,7 +11,7 @@ import pytest
 from first_screens import CASES, ISO, NONE, OFF, passes_at_a_strength
 from generated import draw_summary, make_point, make_summary
 
-from vflsec.audit.gate import Gate
+from vflsec.audit.gate import Gate, Warn
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity
 from vflsec.audit.metrics import METRICS
 from vflsec.audit.strength_grid import GridRow
@@ -78,6 +78,16 @@ def test_the_appendix_has_what_the_page_leaves_out() -> None:
 def test_the_sections_answer_the_five_questions_first() -> None:
     keys = OUTLINES[View.STATEMENT]
     assert keys[:4] == ("tested", "receivers", "price", "left")
+
+
+def test_a_pass_with_warnings_is_not_signed_as_one_without() -> None:
+    """Above the appendix a PASS read alike where a leak above the limit could be missed."""
+    found = passes_at_a_strength()
+    texts = [
+        above(replace(found, gates=tuple(replace(v, warnings=w) for v in found.gates)))
+        for w in ((), (Warn.INSENSITIVE,))
+    ]
+    assert [t.count("(Appendix D)") for t in texts] == [0, 1]
 
 
 def test_how_much_is_counted_in_people() -> None:

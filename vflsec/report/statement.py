@@ -59,7 +59,8 @@ def build_tested(summary: Summary) -> Section:
         f"{format_count(seeds, 'time')}. Parties tried to infer what others hold from the "
         "messages they receive, beyond what they already knew."
     )
-    limits = f"{_MEANS[found]}."
+    warned = found == "PASS" and any(v.warnings for v in summary.gates)
+    limits = f"{_MEANS[found]}{', with warnings (Appendix D)' if warned else ''}."
     leaks = any(c.is_leak for c in summary.claims if c.is_undefended)
     if found == "PASS" and _judged(summary) and leaks:
         limits += " Without the protection of Appendix D, the system leaks."
@@ -106,7 +107,7 @@ def _receivers(
     attackers = {p for who, _ in pairs for p in who.split("+")}
     for party in summary.parties[name].parties:
         if party not in attackers:
-            yield party, "", *([_UNTESTED] * (2 if judged else 1))
+            yield party, "anything", *([_UNTESTED] * (2 if judged else 1))
 
 
 def _still_infers(
