@@ -20,7 +20,7 @@ def attack(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     format_: FormatOption = Format.text,
 ) -> None:
-    """Try one more attack on an audit with kept views.
+    """Try one more attack on an audit that ran with `--keep-views`.
 
     Example: vflsec attack out/quickstart norm --set accumulate=false
     """

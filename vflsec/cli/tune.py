@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 def tune(
     scenario: ScenarioArg,
     defense: Annotated[list[str], typer.Option(help="A defense.")],
-    leak: Annotated[float, typer.Option(help="Largest advantage.")] = 0.05,
-    drop: Annotated[float, typer.Option(help="Largest loss of utility.")] = 0.03,
-    low: Annotated[float, typer.Option(help="Weakest strength.")] = 0.1,
-    high: Annotated[float, typer.Option(help="Strongest strength.")] = 100.0,
-    rounds: Annotated[int, typer.Option(min=0, help="Halvings of the interval.")] = 5,
+    leak: Annotated[float, typer.Option(help="Largest advantage (of AUC or R²).")] = 0.05,
+    drop: Annotated[float, typer.Option(help="Largest loss of utility (of AUC).")] = 0.03,
+    low: Annotated[float, typer.Option(help="Weakest strength to try.")] = 0.1,
+    high: Annotated[float, typer.Option(help="Strongest strength to try.")] = 100.0,
+    rounds: Annotated[int, typer.Option(min=0, help="Halvings between the two.")] = 5,
     confirm: Annotated[bool, typer.Option(help="Judge on fresh seeds.")] = True,
     target: Annotated[str, typer.Option(help=find_meaning("Gate", "target"))] = "*",
     out: Annotated[

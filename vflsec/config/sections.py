@@ -259,7 +259,7 @@ class Gate(_Section):
     strength: Strength | None = None
     """Only this strength of the grid."""
     of: str = ""
-    """The metric whose advantage is meant, such as `auc`; the attack's own if empty."""
+    """Metric of the advantage, such as `exposed` or `r2_column`; the attack's own if empty."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
     """Level of this gate; that of `[audit]` if not given."""
     detect: Annotated[float, Field(gt=0)] | None = None

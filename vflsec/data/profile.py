@@ -49,7 +49,7 @@ def overlap_sentence(overlap: Mapping[str, Overlap]) -> str:
     common = lacking[0][1].common
     parts = ", ".join(f"{p} {f.rows - common} of {f.rows}" for p, f in lacking)
     return (
-        f"{common} rows are held by all parties; rows without a partner everywhere: {parts}. Only "
+        f"{common} rows are held by all parties; rows that another party lacks: {parts}. Only "
         "algorithms that train on such rows use them."
     )
 

@@ -15,7 +15,7 @@ _MOST = 60
 _PLURAL = {"number": "numbers", "category": "categories", "date": "dates"}
 
 MATCHING = "What matching rows reveals"
-PSI = "A private set intersection hides unmatched ids alone, and not from invented ids."
+PSI = "A private set intersection hides unmatched ids, but not from a party that invents ids."
 
 
 def build_tables(summary: Summary) -> Section:
