@@ -82,7 +82,7 @@ attacks.groupby(["attack", "split", "strength"])[
 ].mean().round(3)
 
 # %% [markdown]
-# `audit.folder` has `report.html` for whoever signs, `results.sarif` and `junit.xml` for a pipeline, and
+# `audit.folder` has `statement.html` to sign, `report.html`, `results.sarif` and `junit.xml` for a pipeline, and
 # `scenario.resolved.toml`, which says everything that was assumed. To go on from there, save your tables
 # and let `vflsec init` write the same scenario with comments.
 #
