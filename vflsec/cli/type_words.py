@@ -10,7 +10,8 @@ from typing import Any, get_args
 from vflsec.core import check
 
 _PLAIN = {"str": "text", "int": "an integer", "float": "a number", "bool": "true or false",
-          "dict": "a table", "Any": "anything"}  # fmt: skip
+          "dict": "a table", "Any": "anything",
+          "Accumulate": "true, false or 'scaled'"}  # fmt: skip
 
 
 def describe_type(annotation: str) -> str:
