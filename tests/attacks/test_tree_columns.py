@@ -21,7 +21,9 @@ from vflsec.testing import small_task, train
 from vflsec.train.views import make_view
 from vflsec.trees.bins import cut_columns
 
-KINDS = (("active", "received"), ("active", "sent"), ("passive1", "received"), ("passive1", "sent"))
+KINDS = (("active", "received"), ("active", "sent"), ("passive1", "received"), ("passive1", "sent"),
+         ("passive2", "sent"))  # fmt: skip
+PASSIVE = ("passive1", "passive2")
 FORMS = [
     *((p, way, "partition", "all") for p, way in KINDS),
     ("active", "received", "own_pair", "all"), ("active", "received", "histogram", "all"),
@@ -69,6 +71,22 @@ def one_column() -> Task:
     task = small_task(0, n=600, widths=(2, 1))
     noise = torch.randn(600, generator=torch.Generator().manual_seed(0))
     return replace(task, y=(task.x["passive1"][:, 0] + noise > 0).long())
+
+
+def test_the_active_party_reads_what_each_of_several_parties_sends() -> None:
+    """It could make no attack: nodes of other rows from each party were put side by side."""
+    task = small_task(0, n=600, widths=(2, 1, 1))
+    x = task.x["passive1"][:, 0] + task.x["passive2"][:, 0]
+    task = replace(task, y=(x > 0).long())
+    view = look(task, "active", trees=10)
+    got = view.received("partition", "all")
+    said = [look(task, p, trees=10).tables["sent", "partition", "all", p] for p in PASSIVE]
+    assert min(map(len, said)) > 0
+    assert torch.equal(got.rows, torch.cat([t.rows for t in said]))
+    assert torch.equal(got.tensor, torch.cat([t.tensor for t in said]))
+    guess = attack(view, "leaf_columns")
+    truth = torch.cat([task.x[p] for p in PASSIVE], 1)[guess.rows].double()
+    assert (1 - ((truth - guess.scores) ** 2).mean(0) / truth.var(0)).min() > 0.4
 
 
 def test_sides_are_read_off_a_heap() -> None:

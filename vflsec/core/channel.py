@@ -21,7 +21,7 @@ from vflsec.core.recorder_stores import All, Centred, Dense
 from vflsec.core.shared_tables import SharedTables
 from vflsec.core.step_sampling import Spread
 from vflsec.core.traffic_ledger import Ledger
-from vflsec.core.view import Need, Table, Update, join_side_by_side
+from vflsec.core.view import Need, Table, Update, join_in_turn, join_side_by_side
 from vflsec.errors import PolicyError
 from vflsec.nn.manual_backprop import is_noted
 
@@ -288,8 +288,11 @@ class Recorder:
 def _join_peers(kind: str, tables: list[Table]) -> Table:
     """What came from several peers side by side; of no single rows, from those who sent some.
 
-    Where one of them sent such a message again, of the steps in which all did.
+    Where one of them sent such a message again, of the steps in which all did. What peers refine
+    they say of one thing: it comes one after the other.
     """
+    if KINDS[kind].refines:
+        return join_in_turn(tables)
     if not KINDS[kind].has_rows:
         tables = [t for t in tables if len(t)] or tables[:1]
         if any(len(t.rows.unique()) < len(t) for t in tables):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vflsec.core.message import Message
-from vflsec.core.view import Table, scale_like
+from vflsec.core.view import Table, join_in_turn, scale_like
 
 EXCHANGES = 8
 """Messages about one row in one step that stand side by side; a table is as wide as all."""
@@ -144,9 +144,7 @@ def append_predicted(one: Table, late: Table, form: str) -> Table:
     begin = int(one.step.max()) + 1 if len(one) else 0
     epoch = int(one.epoch.max()) + 1 if len(one) else 0
     late = Table(late.tensor, late.rows, late.epoch + epoch, late.step + begin)
-    pairs = zip((one.tensor, one.rows, one.epoch, one.step),
-                (late.tensor, late.rows, late.epoch, late.step), strict=True)  # fmt: skip
-    whole = Table(*(torch.cat(pair) for pair in pairs))
+    whole = join_in_turn((one, late))
     return whole if bare == "all" else whole.take(torch.argsort(whole.rows))
 
 

@@ -604,6 +604,12 @@ def scale_like(table: Table, like: Table) -> Table:
     return replace(table, tensor=(table.tensor * (sizes[1] / sizes[0])).to(table.tensor))
 
 
+def join_in_turn(tables: Sequence[Table]) -> Table:
+    """The rows of all tables as one table, each as it is there."""
+    fields = zip(*((t.tensor, t.rows, t.epoch, t.step) for t in tables), strict=True)
+    return Table(*(torch.cat(each) for each in fields))
+
+
 def join_side_by_side(tables: Sequence[Table]) -> Table:
     """One table from several parties' tables: rows that all have, payloads flattened and joined.
 
