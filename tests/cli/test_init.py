@@ -125,12 +125,13 @@ def test_what_is_written_runs(world: World, tmp_path: Path, cli: Cli) -> None:
 
 
 VOTES, SCORES = ("leaf_vote", "leaf_vote"), "equation_solving"
+TREES = ("gradient_pair", "leaf_columns", "leaf_columns", "bin_sums")
 
 
 @pytest.mark.parametrize(("algorithm", "label", "attacks", "defense"), [
-    ("secureboost", ["default"], [*VOTES, "gradient_pair", "bin_sums"], "local_trees"),
-    ("secureboost", ["rare"], [*VOTES, "leaf_graph", "gradient_pair", "bin_sums"], "local_trees"),
-    ("secureboost", ["default", "late"], [*VOTES, "gradient_pair", "bin_sums"], "local_trees"),
+    ("secureboost", ["default"], [*VOTES, *TREES], "local_trees"),
+    ("secureboost", ["rare"], [*VOTES, "leaf_graph", *TREES], "local_trees"),
+    ("secureboost", ["default", "late"], [*VOTES, *TREES], "local_trees"),
     ("vertical_glm", ["default"], ["glm_gradient", SCORES], "label_dp"),
     ("vertical_glm", ["default", "late"], ["glm_gradient", SCORES], "min_batch"),
     ("vertical_glm", ["income"], ["glm_gradient", SCORES], "min_batch"),
@@ -164,18 +165,22 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     assert refused == {"gradient_pair"} & set(attacks)  # it is for the profile that sends pairs
 
 
-@pytest.mark.parametrize(("algorithm", "drafted"), [("vertical_glm", True), ("secureboost", False)])
+@pytest.mark.parametrize(("algorithm", "drafted"), [
+    ("vertical_glm", [(SCORES, "")]),
+    ("secureboost", [("leaf_columns", "active"), ("leaf_columns", "passive")]),
+])  # fmt: skip
 def test_columns_of_several_parties_are_attacked_by_what_can_read_them(
-    algorithm: str, drafted: bool, world: World, tmp_path: Path, cli: Cli
+    algorithm: str, drafted: list[tuple[str, str]], world: World, tmp_path: Path, cli: Cli
 ) -> None:
-    """Sums are read of one passive party alone, scores of any number."""
+    """Sums are read of one passive party alone, scores and sides of splits of any number."""
     ids = {"id": [f"c{i}" for i in range(120)]}
     bank = write(tmp_path / "bank.csv", **ids, default=world["default"], income=world["income"])
     others = [write(tmp_path / f"{n}.csv", **ids, **{n: world["income"]}) for n in ("shop", "tel")]
     out = tmp_path / "case.toml"
     args = ("--label", "default", "--algorithm", algorithm, "--out", out)
     assert init(bank, *others, *args) == 0
-    assert any(a.name == SCORES for a in load_scenario(out).root.attack) is drafted
+    named = [(a.name, a.adversary) for a in load_scenario(out).root.attack if a.aux_rows]
+    assert named == drafted
     (found,) = json.loads(cli.says("check", out, "--format", "json"))
     assert {r["attack"]["name"] for r in found["plan"]["refused"]} <= {"gradient_pair"}
 

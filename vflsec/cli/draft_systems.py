@@ -36,8 +36,8 @@ class System:
         otherwise: what does where the label is not one of classes; None for the same.
         attacks: on labels, with their settings; None for those on gradients of networks.
         by_size: of these, attacks that tell classes by their sizes.
-        columns: the active party's attack on those of others by what it can read, with its
-            settings; None for those on embeddings.
+        columns: attacks on those of others by what is sent, with the keys of their sections;
+            what cannot be made on the parties is left out.
     """
 
     settings: tuple[str, ...]
@@ -45,13 +45,13 @@ class System:
     otherwise: Sweep | None = None
     attacks: tuple[tuple[str, Table], ...] | None = None
     by_size: frozenset[str] = frozenset()
-    columns: tuple[str, Table] | None = None
+    columns: tuple[tuple[str, Table], ...] = ()
 
 
 _RANDOMISED = Sweep(
     "label_dp", "Randomised labels, by 1 / epsilon; 0 is undefended.", (0, 0.5, 1), 1
 )
-_BY_SCORES: tuple[str, Table] = ("equation_solving", {"equations": "score"})
+_BY_SCORES: tuple[tuple[str, Table], ...] = (("equation_solving", {"equations": "score"}),)
 
 SYSTEMS: Mapping[str, System] = {
     "splitnn": System(
@@ -73,7 +73,10 @@ SYSTEMS: Mapping[str, System] = {
             ("gradient_pair", {"known_rows": 0}),  # set aside where pairs are encrypted
         ),
         by_size=frozenset({"leaf_graph"}),
-        columns=("bin_sums", {}),
+        columns=(
+            ("leaf_columns", {"adversary": "active"}), ("leaf_columns", {"adversary": "passive"}),
+            ("bin_sums", {}),
+        ),
     ),
     "vertical_glm": System(
         ("# epochs = 20", "# batch_size = 320"),

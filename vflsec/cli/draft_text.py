@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from vflsec.audit.exposed import LUCKY, count_nameable
 from vflsec.audit.gate import MIN_ROWS
 from vflsec.cli.draft_systems import SYSTEMS, System
+from vflsec.config.components import flat_params
+from vflsec.config.sections import Attack
 from vflsec.config.toml_text import format_pair
 from vflsec.core.rng import numpy_generator
 from vflsec.data.split import count_rarest, row_sets
@@ -81,7 +83,7 @@ def scenario_text(
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
-        of_columns=_find_reader(system, source, algorithm) if others else None,
+        of_columns=_list_readers(system, source, algorithm) if others else (),
         of_messages=_list_own(system, known, by_size=one and _is_unequal(source.y[rows])),
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
@@ -119,14 +121,16 @@ def _list_own(system: System, known: int, *, by_size: bool) -> list[tuple[str, d
     ]  # fmt: skip
 
 
-def _find_reader(system: System, source: Source, algorithm: str) -> tuple[str, Table] | None:
-    """The attack on columns by what a system sends, if it can be made on these parties."""
-    if system.columns is None:
-        return None
-    parties, made = tuple(source.parties), registry.algorithms.create(algorithm)
-    facts = made.planned_facts(source.active, parties, source.label.outputs)
-    fits = not registry.attacks.create(*system.columns).applicable(facts)
-    return system.columns if fits else None
+def _list_readers(system: System, source: Source, algorithm: str) -> list[tuple[str, Table]]:
+    """The attacks on columns by what a system sends that can be made on these parties."""
+    made = registry.algorithms.create(algorithm)
+    facts = made.planned_facts(source.active, tuple(source.parties), source.label.outputs)
+
+    def fits(name: str, keys: Table) -> bool:
+        params = flat_params(Attack.model_validate({"name": name, **keys}))
+        return not registry.attacks.create(name, params).applicable(facts)
+
+    return [(name, keys) for name, keys in system.columns if fits(name, keys)]
 
 
 def _as_comment(text: str) -> str:
