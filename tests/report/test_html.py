@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
-from printed import assumed, beyond, families, headline, html, threats
+from printed import assumed, beyond, families, headline, html, html_of, threats
 
 from vflsec.plugins import registry
 from vflsec.report import figures
@@ -95,6 +95,16 @@ def test_the_verdict_comes_first_and_every_part_is_there(page: str) -> None:
     for text in wanted:
         assert text in words
     assert page.count("<svg ") == 4
+
+
+@pytest.mark.parametrize("show", [html, html_of])
+def test_the_verdict_opens_the_report_once(summary: dict[str, Any], show: Any) -> None:
+    """The word stood above the sentence that begins with it."""
+    found, _ = headline(summary)
+    words = Reader(show(summary)).words
+    at = words.index("Does it leak?")
+    title = words.index(next(w for w in words if "(vflsec)" in w)) if show is html else -1
+    assert "".join(words[title + 1 : at]).count(found) == 1
 
 
 @pytest.mark.figures

@@ -115,10 +115,11 @@ def _build_findings(summary: Summary) -> Section:
 
 def _build_verdict(summary: Summary) -> Section:
     """The first screen of the page."""
-    scope = Paragraph(first_screen.describe_scope(summary), Tone.LEAD)
+    found, _ = format_headline(summary)
+    condition = first_screen.describe_scope(summary).removeprefix(found)
+    scope = Paragraph(condition, Tone.LEAD, strong=found)
     answers = replace(_build_answers(summary), key="answers")
-    blocks = (scope, answers, build_first_figures(summary))
-    return Section("", blocks)
+    return Section("", (scope, answers, build_first_figures(summary)))
 
 
 def _build_answers(summary: Summary) -> Section:
