@@ -77,7 +77,7 @@ class HeEmbedding(Policy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mode == "clear" and self.weights == "shared":
-            raise check.fail("he_embedding: weights", "plain in mode clear", self.weights)
+            raise check.fail("he_embedding.weights", "plain in mode clear", self.weights)
         from vflsec.he.ckks import Parameters
         from vflsec.he.flood import check_answers
 

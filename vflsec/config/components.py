@@ -5,7 +5,6 @@ Importing a class imports torch, so only what is going to be run, or checked, co
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -174,10 +173,10 @@ def _check_component(
     try:
         known.create(name, params)
     except VflsecError as error:
-        text = str(error)
-        blamed = next((k for k in given if re.search(rf"\b{re.escape(k)} must\b", text)), "")
+        called = known.entry(name).name
+        blamed = next((k for k in given if error.what == f"{called}.{k}"), "")
         path, value = given.get(blamed, _Given((), name))
-        out.append(here.problem(path, f"is refused: {text}", value))
+        out.append(here.problem(path, f"is refused: {error}", value))
     return out
 
 
