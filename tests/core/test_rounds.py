@@ -11,9 +11,9 @@ import torch
 
 from vflsec.core.message_kinds import KINDS
 from vflsec.core.recorder_stores import All
-from vflsec.core.view import Facts
+from vflsec.core.view import Facts, Table, View
 from vflsec.errors import PolicyError, ShapeError, ThreatModelError
-from vflsec.inference.leaf_groups import find_leaves
+from vflsec.inference.leaf_groups import find_leaves, find_trees
 from vflsec.plugin import Learner, Message, Own, Policy, Rounds, Wire
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
@@ -154,6 +154,19 @@ def test_a_step_is_of_one_round_and_so_is_a_tree(depth: int) -> None:
     assert torch.equal(table.step, table.epoch)
     leaves, y = find_leaves(view), trained.fed.stack.tasks[0].y
     assert torch.equal(leaves.nodes, y[leaves.rows].unsqueeze(1) * torch.tensor([1, 2, 3]))
+
+
+def test_the_number_of_a_tree_says_which_of_its_round_it_is() -> None:
+    """Of three trees a round with two levels each, also where steps begin anew in a round."""
+    step, epoch = torch.arange(12), torch.arange(12) // 6
+    shown = {"depth": 2, "trees_a_round": 3}
+    facts = Facts("", "train", "a", ("a", "b"), 3, extra=shown)
+    view = View(("b",), {}, {}, {}, {}, {}, facts, {})
+    for steps in (step, step % 6):
+        trees = find_trees(view, Table(step[:, None], step, epoch, steps))
+        assert (trees % 3).tolist() == [0, 0, 1, 1, 2, 2] * 2
+        assert len(trees.unique()) == 6
+        assert torch.equal(trees, trees.sort().values)
 
 
 class Replies(Sums):

@@ -10,8 +10,8 @@ from torch import Tensor
 from vflsec.core.view import Table, View
 from vflsec.errors import ThreatModelError
 
-APART = 2**20
-"""More than the trees of an epoch."""
+_ROUNDS = 2**20
+"""More than those of any training."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Leaves:
         rows: (n,) sample ids, ascending.
         nodes: (n, T) node in a heap, 0 where nothing of a row is known; only trees of which
             something is.
-        trees: (T,) number of each tree.
+        trees: (T,) number of each tree, see :func:`find_trees`.
     """
 
     rows: Tensor
@@ -104,17 +104,11 @@ def count_trees_a_round(view: View) -> int:
 
 
 def find_trees(view: View, table: Table) -> Tensor:
-    """The number of the tree that each row of a table is of, (m,).
+    """The number of the tree that each row of a table is of, (m,), which grows over the training.
 
-    A step is a level of a tree, counted over all trees. A tree is of one epoch: where one of the
-    view would be of several, there is one for each.
+    A step is a level of a tree, counted over all trees, and a tree is of one epoch: steps of two
+    epochs are of two trees. The number modulo the trees of a round says which of them it is.
     """
     depth = int(view.facts.extra.get("depth", 1))
-
-    def number(of: Table) -> Tensor:
-        return of.epoch * APART + of.step.div(depth, rounding_mode="floor")
-
-    every = [table, *(of for key, of in view.tables.items() if key[2] == "all")]
-    seen = torch.cat([number(of).unique_consecutive() for of in every]).unique()
-    is_apart = len((seen % APART).unique()) < len(seen)
-    return number(table) if is_apart else number(table) % APART
+    most = _ROUNDS * count_trees_a_round(view)
+    return table.epoch * most + table.step.div(depth, rounding_mode="floor")
