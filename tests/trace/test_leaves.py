@@ -15,7 +15,7 @@ from sampled import sampled
 
 from vflsec.cli.main import main
 from vflsec.engine.trace_attacks import infer, score
-from vflsec.errors import VflsecError
+from vflsec.errors import ConfigError, VflsecError
 from vflsec.trace.leaves import Beside, import_leaves
 from vflsec.trace.validate import info
 from vflsec.trees.profiles import PROFILES
@@ -96,6 +96,23 @@ def test_leaves_that_were_not_told_are_left_out(files: dict[str, Path], tmp_path
     guesses = infer([folder], tmp_path / "guesses", attacks=["leaf_vote"])
     found = score(guesses, [folder / "truth"], tmp_path / "out").results
     assert found[found.metric == "auc"].n.tolist() == [N - 21]
+
+
+def test_runs_that_name_no_data_are_repetitions(files: dict[str, Path], tmp_path: Path) -> None:
+    """The name of the file told them apart, so that each was a data set of a single seed."""
+    beside, folders = Beside(files["known"], None, files["truth"]), []
+    rng = np.random.default_rng(1)
+    for seed in range(3):
+        lines = [(t, f"c{i}", rng.integers(7, 15)) for t in range(4) for i in range(N)]
+        other = write(tmp_path / f"leaves{seed}.csv", "tree,row,leaf", lines)
+        folders.append(import_leaves(other, tmp_path / f"trace{seed}", beside, seed=seed))
+    again = import_leaves(files["leaves"], tmp_path / "again", beside, seed=2)
+    with pytest.raises(ConfigError, match="have seed 2"):
+        infer([*folders, again], tmp_path / "twice", attacks=["leaf_vote"])
+    guesses = infer(folders, tmp_path / "guesses", attacks=["leaf_vote"])
+    found = score(guesses, [f / "truth" for f in folders], tmp_path / "out").found
+    (point,) = [p for p in found.points if p.attack and p.is_main]
+    assert point.seeds == 3
 
 
 def test_a_party_without_columns_has_none(files: dict[str, Path], tmp_path: Path) -> None:

@@ -280,7 +280,10 @@ def _check_system(traces: Sequence[Trace]) -> None:
         key = (m.run.dataset, m.run.algorithm, m.run.defense, m.run.strength, m.run.seed)
         if key in seen:
             where = f"{trace.folder} and {seen[key]}"
-            raise ConfigError(f"{where} have seed {m.run.seed}. Give each repetition its own seed.")
+            raise ConfigError(
+                f"{where} have seed {m.run.seed}. Give each repetition its own seed, and each data "
+                "set its own name."
+            )
         seen[key] = trace.folder
         for digest in trace.payloads:
             if held.get(digest, trace.folder) != trace.folder:  # its own sides may say the same

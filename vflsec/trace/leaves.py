@@ -81,7 +81,7 @@ def import_leaves(
         classes=classes, known=known,
         columns=None if beside.columns is None else _read_columns(beside.columns, ids),
         prior=None if share is None else share.tolist(),
-        run={"dataset": dataset or leaves.stem, "algorithm": name_trees(profile),
+        run={"dataset": dataset, "algorithm": name_trees(profile),
              "defense": name, "strength": strength, "seed": seed},
     ) as recording:  # fmt: skip
         for t in range(len(trees)):
