@@ -86,6 +86,20 @@ def test_infer_sees_a_view_and_no_label(trained: vflsec.Trained) -> None:
         (lambda _: vflsec.train("breast_cancer", sedes=3), "Did you mean 'seeds'?"),
         (lambda _: vflsec.train({"files": pd.DataFrame({"a": [1]})}), "train: label"),
         (lambda _: vflsec.audit(pd.DataFrame({"a": [1]}), "a", sedes=3), "Did you mean 'seeds'?"),
+        (lambda _: vflsec.train("breast_cancer", seeds=0), "audit.seeds must be"),
+        (lambda _: vflsec.train("breast_cancer", seeds="3"), "audit.seeds must be"),
+        (lambda _: vflsec.train("breast_cancer", epochs=0), "algorithm.epochs must be"),
+        (lambda _: vflsec.train("breast_cancer", defenses={"iso": "5"}), "defense.0.strength must"),
+        (lambda _: vflsec.train("breast_cancer", defenses={"iso": []}), "defense.0.strength must"),
+        (lambda _: vflsec.train("breast_cancer", defenses=None), "train: defenses must be"),
+        (lambda _: vflsec.train(None), "train: data must be"),
+        (lambda _: vflsec.train("breast_cancer", attacks=[{"known_rows": 2}]), "train: attacks"),
+        (lambda t: vflsec.measure(t, None), "measure: attacks must be"),
+        (lambda t: vflsec.measure(t, "direction", known_rows=-5), "attack.0.known_rows must be"),
+        (lambda t: vflsec.measure(t, "direction", known_rows="5"), "attack.0.known_rows must be"),
+        (lambda t: vflsec.measure(t, "norm", victim="nobody"), "victim must be one of"),
+        (lambda t: t.view(known_rows=-5), "attack.0.known_rows must be"),
+        (lambda t: t.view(sample=30), "view: a grant must be one of"),
         (lambda t: vflsec.measure(t, "norm", known_row=3), "known_row"),
         (lambda t: vflsec.measure(t, "nrom"), "Did you mean 'norm'?"),
         (
@@ -102,6 +116,18 @@ def test_what_cannot_be_done_is_a_sentence(trained: vflsec.Trained, ask: Any, sa
     with pytest.raises(VflsecError) as found:
         ask(trained)
     assert said in str(found.value)
+
+
+def test_defenses_and_seeds_are_what_they_are_in_every_form(trained: vflsec.Trained) -> None:
+    forms: list[dict[str, Any]] = [
+        {"defenses": [{"name": "iso", "strength": 5}], "seeds": np.arange(2)},
+        {"defenses": [vflsec.DefenseSpec("iso", strength=5)], "seeds": range(2)},
+        {"defenses": {"iso": np.array([5])}, "seeds": np.int64(2)},
+    ]
+    theirs = trained.main[trained.main.strength == 5].reset_index(drop=True)
+    for form in forms:
+        mine = vflsec.train("breast_cancer", epochs=np.int64(3), device="cpu", **form)
+        pd.testing.assert_frame_equal(mine.main, theirs)
 
 
 def test_both_packages_keep_their_modules() -> None:

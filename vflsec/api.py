@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,11 @@ from vflsec.audit import leakage
 from vflsec.audit.point import points_frame
 from vflsec.audit.result_row import read_rows
 from vflsec.audit.scoring import main_task, score_answer
-from vflsec.audit_tables import check_arguments, open_tables
+from vflsec.audit_tables import check_arguments, list_defenses, list_sections, open_tables
 from vflsec.cli.draft import Wishes
+from vflsec.config.components import flat_params
+from vflsec.config.scenario import Scenario, load_scenario
+from vflsec.config.sections import Attack as AttackSection
 from vflsec.core import check
 from vflsec.core.reprs import as_table
 from vflsec.core.rng import generator
@@ -33,6 +36,7 @@ from vflsec.measure.attack import Bench
 from vflsec.measure.control_maker import ControlMaker
 from vflsec.measure.observed_rows import drop_unobserved_rows
 from vflsec.measure.prepared import prepare
+from vflsec.plan.cells import Cells
 from vflsec.plan.observe import System, choose_attacker
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
@@ -56,8 +60,11 @@ class Trained:
         phases: names of the phases that were trained, in order.
     """
 
-    def __init__(self, moment: Moment, tasks: Mapping[int, Task], phases: Sequence[str]) -> None:
+    def __init__(
+        self, moment: Moment, tasks: Mapping[int, Task], phases: Sequence[str], scenario: Scenario
+    ) -> None:
         self._moment, self.tasks, self.phases = moment, tasks, tuple(phases)
+        self._scenario = scenario
         training = moment.training
         self._cells = list(dict.fromkeys(c.key for c in training.cells))
         self._at = [next(r for r, c in enumerate(training.cells) if c.key == k)
@@ -105,7 +112,10 @@ class Trained:
         Raises:
             ConfigError: no such party or training.
         """
-        spec = AttackSpec("", adversary=self._party(adversary), **grants)
+        for grant in grants:
+            check.one_of("view: a grant", grant, _GRANTS)
+        given = {"name": "view", "adversary": adversary, **grants}
+        spec = self._grant(_list_specs(self._scenario, [given], components=False)[0], adversary)
         return self._moment.view(spec, self._replica(seed, strength))
 
     @property
@@ -136,6 +146,12 @@ class Trained:
             ]
         )  # fmt: skip
 
+    def _grant(self, spec: AttackSpec, adversary: str | Sequence[str]) -> AttackSpec:
+        """A spec with an adversary, and a victim, that this system has."""
+        if spec.victim:
+            check.one_of("victim", spec.victim, self._moment.training.stack.first.parties)
+        return replace(spec, adversary=self._party(adversary))
+
     def _party(self, adversary: str | Sequence[str]) -> tuple[str, ...]:
         task = self._moment.training.stack.first
         servers = {p: p for p in self._moment.training.algorithm.servers}
@@ -165,7 +181,7 @@ def train(
     data: str | Mapping[str, Any],
     algorithm: str = "splitnn",
     *,
-    defenses: Mapping[str, Any] | Sequence[DefenseSpec] = (),
+    defenses: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any] | DefenseSpec] = (),
     seeds: int | Iterable[int] = 5,
     until: str = "",
     attacks: Sequence[str | Mapping[str, Any]] | None = None,
@@ -182,7 +198,7 @@ def train(
             ``files``, ``label`` and ``id`` are as for :func:`vflsec.audit`.
         algorithm: registered name.
         defenses: ``{name: strength}``, ``{name: [strengths]}`` or ``{name: {"strength": ...,
-            "party": ..., hyper-parameters}}``; or specifications, taken as they are.
+            "party": ..., hyper-parameters}}``, names, or specifications.
         seeds: their number, or the seeds.
         until: stop after this phase; by default the last one that can be audited.
         attacks: those whose messages are recorded, as :func:`measure` takes them; None records
@@ -196,21 +212,28 @@ def train(
         VflsecError: data, a name or a hyper-parameter cannot be used, or there is no such phase.
     """
     check_arguments("train", train, params, algorithm)
-    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    tasks = {}
+    given = list_sections("train: attacks", attacks or ())
+    swept: Any = seeds
     with _open_section(data) as (section, base):
+        scenario = load_scenario({
+            "data": section, "algorithm": {**params, "name": algorithm},
+            "defense": list_defenses("train", defenses), "audit": {"seeds": swept},
+        }, base=base)  # fmt: skip
+        root = scenario.root
         split = split_options(section)
         named = {k: v for k, v in section.items() if k not in split}
-        for seed in chosen:
-            tasks[seed] = make_task(load_source(named, seed, base), seed, **split)
-    section.setdefault("name", tasks[chosen[0]].name)
+        tasks = {s: make_task(load_source(named, s, base), s, **split) for s in root.audit.seeds}
+    first = next(iter(tasks.values()))
+    section.setdefault("name", first.name)
+    name, params = registry.algorithms.entry(algorithm).name, flat_params(root.algorithm[0])
     cells = [
-        CellSpec(section, registry.algorithms.entry(algorithm).name, params, stack, seed)
-        for stack in _stacks(defenses)
-        for seed in chosen
+        CellSpec(section, name, params, stack, seed)
+        for stack in Cells(root, []).grid()
+        for seed in tasks
     ]
     servers = registry.algorithms.create(algorithm, params).servers
-    demands = _demands((*tasks[chosen[0]].parties, *servers), attacks, record)
+    asked = None if attacks is None else _list_specs(scenario, given)
+    demands = _demands((*first.parties, *servers), asked, record)
     training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
     phases: list[str] = []
     last: Moment | None = None
@@ -222,12 +245,14 @@ def train(
             break
     if last is None or (until and phases[-1] != until):
         raise check.fail("train: until", f"one of the phases {', '.join(phases)}", until)
-    return Trained(last, tasks, phases)
+    return Trained(last, tasks, phases, scenario)
 
 
 @contextmanager
 def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], Path]]:
     """A ``[data]`` section and where its paths start, while tables in memory are files."""
+    if not isinstance(data, str | Mapping):
+        raise check.fail("train: data", "a name, or a `[data]` section as a mapping", data)
     section = {"name": data} if isinstance(data, str) else dict(data)
     files = section.get("files")
     named = files.values() if isinstance(files, Mapping) else [files]
@@ -270,16 +295,17 @@ def measure(
         VflsecError: an attack or a hyper-parameter does not exist.
     """
     check_arguments("measure", measure, [g for g in grants if g not in _GRANTS])
+    usual = {"adversary": adversary, **grants} if adversary else grants
+    given = [{**usual, **s} for s in list_sections("measure: attacks", attacks)]
     training = trained._moment.training
     results = trained._results()
     seeds = [training.seeds[r] for r in trained._at]
     phase = trained._moment.phase
     specs, first = [], training.stack.first
     system = System(DataInfo("", {}, first.parties, 0, 0, ""), training.cells[0])
-    for spec in _specs(attacks, adversary, grants):
+    for spec in _list_specs(trained._scenario, given):
         attack = registry.attacks.create(spec.name, spec.params)
-        whom = spec.adversary or choose_attacker(attack, system)
-        specs.append(replace(spec, adversary=trained._party(whom)))
+        specs.append(trained._grant(spec, spec.adversary or choose_attacker(attack, system)))
     made = prepare(_each_label(specs, first))
     for p in made:
         views = [trained._moment.view(p.spec, r) for r in trained._at]
@@ -313,7 +339,7 @@ def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
     return made.infer(drop_unobserved_rows(made, view), generator(seed, "attack", attack))
 
 
-_GRANTS = {f.name for f in fields(AttackSpec)} - {"name", "params", "adversary"}
+_GRANTS = ({*AttackSection.model_fields} - {"name", "adversary"}) | {"of_label"}
 _SHOWN = (
     "defense", "strength", "phase", "adversary", "attack", "split", "metric", "value", "value_low",
     "value_high", "control", "control_value", "advantage", "advantage_low", "advantage_high",
@@ -332,18 +358,26 @@ def _frame(
     )
 
 
-def _specs(
-    attacks: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
-    adversary: str | Sequence[str],
-    grants: Mapping[str, Any],
+def _list_specs(
+    scenario: Scenario, sections: Sequence[Mapping[str, Any]], *, components: bool = True
 ) -> list[AttackSpec]:
-    given = [attacks] if isinstance(attacks, str | Mapping) else list(attacks)
+    """Attacks on the system of a scenario, by the rules of its ``[[attack]]`` sections.
+
+    Raises:
+        ScenarioError: a name, a grant or a hyper-parameter cannot be used.
+    """
+    written = [{k: v for k, v in s.items() if k != "of_label"} for s in sections]
+    whole = load_scenario({**scenario.resolved(), "attack": written}, base=scenario.base,
+                          components=components)  # fmt: skip
     out = []
-    for one in given:
-        settings = {"name": one} if isinstance(one, str) else dict(one)
-        name = registry.attacks.entry(str(settings.pop("name"))).name
-        mine = {k: settings.pop(k) for k in list(settings) if k in {*_GRANTS, "adversary"}}
-        out.append(AttackSpec(name, settings, **{"adversary": adversary, **grants, **mine}))
+    for section, given in zip(whole.root.attack, sections, strict=True):
+        own = {k: getattr(section, k) for k in _GRANTS - {"of_label", "dosing"}}
+        name = registry.attacks.entry(section.name).name if components else section.name
+        whom = section.adversary
+        out.append(AttackSpec(
+            name, flat_params(section), (whom,) if isinstance(whom, str) and whom else tuple(whom),
+            dosing=tuple(section.dosing), of_label=given.get("of_label", ""), **own,
+        ))  # fmt: skip
     return out
 
 
@@ -357,33 +391,14 @@ def _each_label(specs: Iterable[AttackSpec], task: Task) -> list[AttackSpec]:
     return out
 
 
-def _stacks(defenses: Mapping[str, Any] | Sequence[DefenseSpec]) -> list[tuple[DefenseSpec, ...]]:
-    """Every combination of strengths, as one stack of defenses each."""
-    if not isinstance(defenses, Mapping):
-        return [tuple(defenses)]
-    stacks: list[tuple[DefenseSpec, ...]] = [()]
-    for name, given in defenses.items():
-        settings = dict(given) if isinstance(given, Mapping) else {"strength": given}
-        swept = settings.pop("strength", None)
-        party = str(settings.pop("party", ""))
-        strengths = list(swept) if isinstance(swept, Iterable) else [swept]
-        spec = DefenseSpec(registry.defenses.entry(name).name, settings, party)
-        stacks = [
-            (*stack, replace(spec, strength=None if s is None else float(s)))
-            for stack in stacks
-            for s in strengths
-        ]
-    return stacks
-
-
 def _demands(
     parties: Sequence[str],
-    attacks: Sequence[str | Mapping[str, Any]] | None,
+    attacks: Sequence[AttackSpec] | None,
     record: Sequence[str],
 ) -> list[Demand]:
     """What is recorded for every party: what these attacks need if they are passive, and more."""
     out = [Demand((p,), as_needs(record)) for p in parties]
-    for one in _specs(registry.attacks.names() if attacks is None else attacks, (), {}):
+    for one in map(AttackSpec, registry.attacks.names()) if attacks is None else attacks:
         attack = registry.attacks.create(one.name, one.params)
         if attacks is not None and attack.needs_own_training:
             raise check.fail(

@@ -24,6 +24,7 @@ from vflsec.data.in_memory import make_temporary_folder, write_frame
 from vflsec.engine.run import run_audit
 from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports
+from vflsec.specs import DefenseSpec
 
 if TYPE_CHECKING:
     from vflsec.report.notebook import Audit
@@ -108,9 +109,9 @@ def audit(
     )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {**scenario["algorithm"], "name": algorithm, **params}
-        scenario["audit"]["seeds"] = list(seeds) if isinstance(seeds, range | tuple) else seeds
+        scenario["audit"]["seeds"] = seeds
         if attacks is not None:
-            scenario["attack"] = _list_sections("attacks", attacks)
+            scenario["attack"] = list_sections("audit: attacks", attacks)
         _set_gates(scenario, defenses, max)
         audited = run_audit(load_scenario(scenario, base=base), out, **how)
     return replace(audited, summary={**audited.summary, "notes": [*notes, *audited.found.notes]})
@@ -221,17 +222,36 @@ def _name_table(table: Any, labels: Sequence[str], count: int, taken: Mapping[st
     return "passive" if count == 2 else f"passive_{sum(t.startswith('passive') for t in taken) + 1}"
 
 
-def _list_sections(what: str, given: Any) -> list[dict[str, Any]]:
-    """Names or mappings with ``name`` as sections of a scenario."""
+def list_sections(what: str, given: Any) -> list[dict[str, Any]]:
+    """Names, mappings with ``name`` and specifications as sections of a scenario.
+
+    Raises:
+        ConfigError: something is neither; `what` says where.
+    """
     listed = [given] if isinstance(given, str | Mapping) else given
+    rule = "names, or mappings with `name`"
     if not isinstance(listed, Iterable):
-        raise check.fail(f"audit: {what}", "names, or mappings with `name`", given)
-    out = []
+        raise check.fail(what, rule, given)
+    out: list[dict[str, Any]] = []
     for one in listed:
-        if not isinstance(one, str) and not (isinstance(one, Mapping) and "name" in one):
-            raise check.fail(f"audit: {what}", "names, or mappings with `name`", one)
-        out.append({"name": one} if isinstance(one, str) else dict(one))
+        if isinstance(one, DefenseSpec):
+            out.append({**one.params, "name": one.name, "party": one.party})
+            if one.strength is not None:
+                out[-1]["strength"] = one.strength
+        elif isinstance(one, str) or (isinstance(one, Mapping) and "name" in one):
+            out.append({"name": one} if isinstance(one, str) else dict(one))
+        else:
+            raise check.fail(what, rule, one)
     return out
+
+
+def list_defenses(who: str, given: Any) -> list[dict[str, Any]]:
+    """Defenses as sections of a scenario: as :func:`list_sections`, or ``{name: settings}``."""
+    if isinstance(given, Mapping) and "name" not in given:
+        named = {n: s if isinstance(s, Mapping) else {"strength": s} for n, s in given.items()}
+        given = [{"name": n, **{k: v for k, v in s.items() if (k, v) != ("strength", None)}}
+                 for n, s in named.items()]  # fmt: skip
+    return list_sections(f"{who}: defenses", given)
 
 
 def _check_columns(columns: Any) -> dict[str, list[str]]:
@@ -253,17 +273,7 @@ def _set_gates(scenario: dict[str, Any], defenses: Any, limit: float | None) -> 
         gates[0]["max"] = check.finite("audit: max", limit)
     if defenses is None:
         return
-    if isinstance(defenses, Mapping) and "name" not in defenses:
-        settings = {n: dict(s) if isinstance(s, Mapping) else {"strength": s}
-                    for n, s in defenses.items()}  # fmt: skip
-        for own in settings.values():
-            if own.get("strength", "") is None:
-                del own["strength"]
-            elif isinstance(own.get("strength"), tuple | range):
-                own["strength"] = list(own["strength"])
-        scenario["defense"] = [{"name": n, **s} for n, s in settings.items()]
-    else:
-        scenario["defense"] = _list_sections("defenses", defenses)
+    scenario["defense"] = list_defenses("audit", defenses)
     where = "defended" if scenario["defense"] else "none"
     asked = {k: gates[0][k] for k in ("metric", "of", "max") if k in gates[0]}
     scenario["gate"] = [asked | {"defense": where}]

@@ -215,9 +215,16 @@ def _build(raw: Table, file: str, lines: Mapping[KeyPath, int]) -> Written:
 
 def _read_plain(source: Table) -> Table:
     try:
-        return dict(json.loads(json.dumps(source, default=str)))
+        return dict(json.loads(json.dumps(source, default=_make_plain)))
     except (TypeError, ValueError, RecursionError) as error:
         raise ScenarioError([Problem("<scenario>", 0, "", None, f"{error}.")]) from None
+
+
+def _make_plain(value: Any) -> Any:
+    """Write what JSON has no word for as a list of its items, as a number, else as text."""
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return list(value)
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 _HINTS = (
