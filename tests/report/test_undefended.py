@@ -10,6 +10,8 @@ from audited import LEAKY, SEALED, Planted, audited, gate
 from printed import above_appendix, advice, answers, claims, first_screen
 from sampled import sampled
 
+from vflsec.audit.intervals import holds_zero
+from vflsec.audit.strength_grid import GridRow
 from vflsec.report.tree import StepKind
 
 
@@ -63,3 +65,16 @@ def test_a_gate_on_the_undefended_run_is_no_gate_that_a_strength_meets(
     assert advice.next_steps(sealed)[0].kind is not StepKind.USE_POINT
     alone = audited(tmp_path / "alone", Planted(LEAKY, SEALED), gate(**apart)).summary
     assert [(r["strength"], r["gates"], r["passed"]) for r in alone["grid"]] == [(0.0, 1, holds)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "open_"),
+    [(0.01, 0.2, False), (-0.2, -0.01, False), (-0.1, 0.2, True), (None, None, False)],
+)
+def test_a_price_is_open_where_its_interval_holds_zero(
+    low: float | None, high: float | None, open_: bool
+) -> None:
+    row = GridRow(utility_drop=0.05, utility_drop_low=low, utility_drop_high=high)
+    assert holds_zero(low, high) == open_
+    said = first_screen.format_price(row)
+    assert said.endswith("of utility") == (not open_)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.audit.attack_names import find_attack, tell_apart
-from vflsec.audit.intervals import t_interval
+from vflsec.audit.intervals import holds_zero, t_interval
 from vflsec.audit.metrics import metric_name
 from vflsec.audit.point import SPLITS, UNDEFENDED, Grants, Identity
 from vflsec.audit.result_row import ResultRow
@@ -204,7 +204,8 @@ def _moved(change: NDArray[np.float64], low: float | None, high: float | None) -
         return "unchanged"
     if low is None or high is None:
         return ""
-    return "change within its interval" if low <= 0 <= high else f"changed by {change.mean():+.3f}"
+    within = holds_zero(low, high)
+    return "change within its interval" if within else f"changed by {change.mean():+.3f}"
 
 
 def _values(rows: Sequence[ResultRow]) -> dict[Identity, _Values]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from vflsec.audit.attack_names import find_attack, tell_apart
 from vflsec.audit.controls import CHANCE, FALLBACK, LEAST, is_leak
 from vflsec.audit.gate import Verdict
+from vflsec.audit.intervals import holds_zero
 from vflsec.audit.leakage_claims import correct, sort_usual
 from vflsec.audit.metrics import METRICS, find_sign, metric_name
 from vflsec.audit.point import Estimate, Grants, Identity, Point
@@ -361,7 +362,7 @@ def _cost(r: Point) -> str:
         text = f"It costs {_plain(of.mean)} of utility ({name}; {ONE_SEED})"
     else:
         ends = f"[{show(of.low, 0.0, '.2f')}, {show(of.high, 0.0, '.2f')}]"
-        sure = "" if of.low > 0 or of.high < 0 else ", not significant"
+        sure = ", not significant" if holds_zero(of.low, of.high) else ""
         text = f"It costs {_plain(of.mean)} {ends} of utility ({name}){sure}"
     seeds = f", without {format_count(lost, 'seed')} that failed" if lost else ""
     return f"{text}{seeds}."

@@ -262,6 +262,11 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float | None, float | None]:
 
 
 @cache
+def holds_zero(low: float | None, high: float | None) -> bool:
+    """Whether an interval holds 0, so that its figure is not significant; False without one."""
+    return low is not None and high is not None and low <= 0 <= high
+
+
 def t_half_width(n: int, confidence: float = 0.95, side: Side = "two") -> float | None:
     """Half width of a t interval as a multiple of the standard deviation; None for n < 2."""
     tail = _tail(confidence, side)

@@ -13,6 +13,7 @@ from vflsec.audit.facts import DatasetFacts
 from vflsec.audit.findings import NO_FIGURE, ONE_SEED, format_gain
 from vflsec.audit.gate import EPSILON, TASK, Verdict, Warn
 from vflsec.audit.gate_selection import strip_label
+from vflsec.audit.intervals import holds_zero
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import Identity, Point, Training
@@ -427,8 +428,7 @@ def format_price(r: GridRow) -> str:
     text = format_number(r.utility_drop)
     if low is not None and high is not None:
         text += f" [{format_number(low, limit=0.0)}, {format_number(high)}]"
-    none = low is not None and low <= 0
-    return f"{text} of utility" + (", not significant" if none else "")
+    return f"{text} of utility" + (", not significant" if holds_zero(low, high) else "")
 
 
 def describe_work(summary: Summary) -> str:
