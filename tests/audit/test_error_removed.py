@@ -15,6 +15,7 @@ from vflsec.audit.controls import Leakage, as_shares
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage_claims import Quantity, correct, find_claims
 from vflsec.audit.metrics import ERROR_REMOVED
 from vflsec.audit.point import Point, write_points
 from vflsec.audit.validated import Validation
@@ -140,3 +141,20 @@ def test_a_control_that_leaves_nothing_has_no_share() -> None:
     assert as_shares({"a": {0: 0.0}, "b": {0: 0.1}}, {"a": {0: 1.0}, "b": {0: 0.9}}, 1.0) == none
     with pytest.raises(ConfigError, match="without controls"):
         score_rows(np.arange(4.0), np.arange(4) % 2, ERROR_REMOVED)
+
+
+def test_a_claim_stays_in_the_metric_of_the_attack_where_that_leaks_too() -> None:
+    """A gate on what was removed failed: 0.68 of the error stood beside gains of 0.13 of AUC."""
+    owns = (0.85, 0.86, 0.87, 0.86, 0.86)
+    records = [
+        r | {"controls": {"own": {"value": own, "cv": own}}, "value": own + 0.8 * (1 - own)}
+        for r, own in zip(rows(0.0), owns, strict=True)
+    ]
+    points = summarise(read_records(records), shares=True)
+    (of,) = [p for p in points if p.metric == ERROR_REMOVED]
+    verdicts = judge(points, [NAMED], {of.place: Validation(True, "shown")})
+    assert [v.verdict for v in verdicts] == ["FAIL"]
+    found = find_claims(correct(points, verdicts), verdicts)
+    (claim,) = [c for c in found if c.quantity is Quantity.LEAKAGE]
+    assert (claim.metric, claim.is_leak, claim.tried) == ("auc", True, 2)
+    assert claim.advantage == pytest.approx(0.112)

@@ -206,7 +206,7 @@ def find_claims(
 
 def _claim(quantity: Quantity, of: Sequence[Point], error: float) -> LeakageClaim:
     made = [(_one_claim(quantity, p, of), p) for p in of]
-    best, point = max(made, key=lambda pair: (*rank(pair[0]), -_find_false_alarms(pair[1])))
+    best, point = max(made, key=lambda pair: _order(*pair))
     leak, m = point.leakage, len(of)
     known = leak is not None and best.low is not None and quantity is not Quantity.REVERSED
     p = min(1.0, m * leak.p_above(0.0)) if leak is not None and known else None
@@ -218,10 +218,6 @@ def _claim(quantity: Quantity, of: Sequence[Point], error: float) -> LeakageClai
     if best.is_leak or not wide:
         return best
     return replace(best, is_open=True, more_seeds=_count_seeds(quantity, of, error / (2 * m)))
-
-
-def _find_false_alarms(p: Point) -> float:
-    return p.exposed.false_alarms if p.exposed else 0.0
 
 
 def _find_most(quantity: Quantity, p: Point) -> float:
@@ -256,6 +252,12 @@ def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClai
         high=figure.high, tried=len(of), control=p.control if single is None else single.control,
         is_part=single is not None and single.is_part,
     )  # fmt: skip
+
+
+def _order(claim: LeakageClaim, p: Point) -> tuple[float, ...]:
+    """A leak behind none, then the attack's own metric: a gain is no larger for another unit."""
+    is_leak, gain = rank(claim)
+    return is_leak, p.is_main, gain, -p.exposed.false_alarms if p.exposed else 0.0
 
 
 def find_leaks(claims: Iterable[LeakageClaim]) -> list[LeakageClaim]:
