@@ -25,6 +25,7 @@ from vflsec.audit.baseline import (
     write_baseline,
 )
 from vflsec.audit.compare import compute_change
+from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
@@ -152,6 +153,33 @@ def test_where_a_control_leaves_less_than_is_tolerated_no_rise_can_fail(
     (v,) = judge_regressions(made(now, now + 0.001, now - 0.001), before, LIVE)
     assert v.verdict == verdict
     assert (v.detail == "any_rise_tolerated") is (verdict != "PASS")
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict"),
+    [
+        ({"of": "exposed"}, "PASS"), ({"of": "error_removed"}, "INCONCLUSIVE"),
+        ({}, "INCONCLUSIVE"), ({"of": "exposed", "attack": "a1"}, "INCONCLUSIVE"),
+        ({"of": "exposed", "defense": "defended"}, "INCONCLUSIVE"),
+    ],
+)  # fmt: skip
+def test_no_room_to_rise_passes_beside_a_gate_on_its_exposed_rows(
+    asked: dict[str, str], verdict: str, tmp_path: Path
+) -> None:
+    near = [0.98 - 0.5 + d for d in (0.001, 0.0, -0.001)]
+    now = rows({"a0": near}, controls={"own": {"value": 0.98, "cv": 0.98}})
+    counted = [replace(p, metric="exposed") for p in summarise(now)]
+    gate = Gate(max=0.01, **asked)  # type: ignore[arg-type]
+    (v,) = judge_regressions(now, keep(now, tmp_path), LIVE, points=counted, gates=[gate])
+    assert v.verdict == verdict
+
+
+def test_seeds_too_far_apart_pass_beside_no_gate(tmp_path: Path) -> None:
+    now = rows({"a0": [-0.4, 0.4, 0.0]})
+    counted = [replace(p, metric="exposed") for p in summarise(now)]
+    gate = Gate(max=0.01, of="exposed")
+    (v,) = judge_regressions(now, keep(now, tmp_path), LIVE, points=counted, gates=[gate])
+    assert (v.verdict, v.detail) == ("INCONCLUSIVE", "any_rise_tolerated")
 
 
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:

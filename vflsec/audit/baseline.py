@@ -42,6 +42,7 @@ from vflsec.audit.gate import (
     format_warnings,
 )
 from vflsec.audit.gate_candidate import COUNTED, DECIDES
+from vflsec.audit.gate_selection import is_selected
 from vflsec.audit.metrics import ERROR_REMOVED, find_best, find_reach, metric_name
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import AttackFacts
@@ -341,8 +342,9 @@ def judge_regressions(
     before: Baseline,
     validated: Validated,
     confidence: float = 0.95,
-    points: Sequence[Point] | None = None,
+    points: Sequence[Point] = (),
     data: Mapping[str, str] | None = None,
+    gates: Sequence[Gate] = (),
 ) -> list[Verdict]:
     """One verdict for every point of the baseline that ever worked, or may hide a rise.
 
@@ -354,13 +356,14 @@ def judge_regressions(
         confidence: of the one-sided bounds.
         points: summary of `results`; with it a PASS warns where the system learned nothing.
         data: hashes by data set now; where the baseline's are others, a PASS warns.
+        gates: judged beside it. What has no room to rise passes where one limits exposed rows.
     """
     every = _audited(results)
     rows = _main_rows(every)
     now = _advantages(rows, result_row.find_declined(every))
     planned = Counter(at for at, _ in {(r.training, r.seed) for r in every})
-    lost, worth, reverse = _lost(every), _worth(points or ()), _rankings(every)
-    others = before.others(data or {})
+    lost, worth, reverse = _lost(every), _worth(points), _rankings(every)
+    others, limited = before.others(data or {}), _find_limited(points, gates)
     same, names = _same(now, before), _names(before)
     changes = {k: compute_change(now[other], before[k]) for k, other in same.items()}
     p = intervals.holm([c.p_above_zero() for c in changes.values()])
@@ -379,7 +382,8 @@ def judge_regressions(
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
             one.attack, validated.get(one.place, NO_EVIDENCE),
-            short or lost.get(one.run) or _find_any_rise_tolerated(of, c, allowed),
+            short or lost.get(one.run)
+            or _find_any_rise_tolerated(of, c, allowed, is_limited=one.answer in limited),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
         ruling, quiet = _decide(weighed), k in before.silent and weighed.shortfall is None
@@ -421,9 +425,15 @@ def _allowed(before: Mapping[str, Seeds]) -> float:
     return max(LEAST, SPREAD * spread / math.sqrt(len(old)))
 
 
+def _find_limited(points: Iterable[Point], gates: Iterable[Gate]) -> set[Identity]:
+    """Answers of attacks that a gate limits by what stands in where an advantage has no room."""
+    deciding = [g for g in gates if g.limits_leaks and g.of in (DECIDES, ERROR_REMOVED)]
+    return {p.answer for p in points for g in deciding if p.status == "ok" and is_selected(p, g)}
+
+
 def _find_any_rise_tolerated(
-    rows: Sequence[ResultRow], c: Change, allowed: float
-) -> Reason | None:  # fmt: skip
+    rows: Sequence[ResultRow], c: Change, allowed: float, *, is_limited: bool
+) -> Reason | None:
     """That no rise could be beyond what is tolerated; None if one could be.
 
     Beyond what the baseline's spread tolerates, or what the control leaves above the advantage that
@@ -437,6 +447,8 @@ def _find_any_rise_tolerated(
         reached = intervals.mean_of(list(own[find_least(gained)].values()))
         room = abs(find_best(metric) - reached) - c.before
         if room <= allowed:
+            if is_limited:
+                return None
             decider = DECIDES if rows[0].target in COUNTED else ERROR_REMOVED
             cure = f'is left above its baseline. Add a gate with of = "{decider}"'
             far = max(room, 0.0)

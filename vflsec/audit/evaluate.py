@@ -103,7 +103,7 @@ def evaluate(
         others += judge_claims(own, _claims(record, results), confidence, looks.share)
     if before is not None:
         now = add_grants(own, record.attacks)
-        others += judge_regressions(now, before, validated, level, points, record.data)
+        others += judge_regressions(now, before, validated, level, points, record.data, every_gate)
     verdicts = [
         v for g in every_gate
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)

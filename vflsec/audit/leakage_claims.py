@@ -255,7 +255,7 @@ def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClai
 
 
 def _order(claim: LeakageClaim, p: Point) -> tuple[float, ...]:
-    """A leak behind none, then the attack's own metric: a gain is no larger for another unit."""
+    """Leaks outweigh others, then the own metric: a gain in another unit is no larger."""
     is_leak, gain = rank(claim)
     return is_leak, p.is_main, gain, -p.exposed.false_alarms if p.exposed else 0.0
 

@@ -79,7 +79,7 @@ def gate(
             )
         shown = _print(result, console)
         if update_baseline and baseline is not None:
-            _renew_baseline(baseline, result, store, record)
+            _renew_baseline(baseline, result, store, record, also)
         if report_to is not None:
             for_reports(report_to, folder)
             if result.found.complete:
@@ -111,7 +111,9 @@ def _list_limits(
     return [limit]
 
 
-def _renew_baseline(path: Path, result: Audit, store: Store, record: AuditRecord) -> None:
+def _renew_baseline(
+    path: Path, result: Audit, store: Store, record: AuditRecord, also: Sequence[Mapping[str, Any]]
+) -> None:
     """Write the results to the file, and say what it lacks."""
     from vflsec.audit.baseline import write_baseline
     from vflsec.audit.gate import MIN_SEEDS
@@ -126,7 +128,7 @@ def _renew_baseline(path: Path, result: Audit, store: Store, record: AuditRecord
     if wrote.seeds < MIN_SEEDS:
         say(f"It has {wrote.seeds} of the {MIN_SEEDS} seeds that a PASS against it takes.")
         return
-    beside = judge(store, record, export=False, only=True, before=read_any(path))
+    beside = judge(store, record, export=False, also=also, only=bool(also), before=read_any(path))
     if still := _describe_open(beside):
         say(f"{still} vflsec gate {store.folder} --baseline {path} says why.")
 
@@ -141,7 +143,7 @@ def _describe_open(beside: Audit) -> str:
         return ""
     names = join_some(list(dict.fromkeys(f"{v.attack} by {v.adversary}" for v in still)))
     count = f"{len(still)} of {format_count(len(asked), 'figure')}"
-    return f"{count} stay open even beside itself, so no build passes: {names}."
+    return f"{count} are inconclusive even against themselves, so no build passes: {names}."
 
 
 def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:
