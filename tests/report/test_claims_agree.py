@@ -111,7 +111,7 @@ def test_the_page_to_sign_calls_the_same_targets_leaking(
     drawn: list[tuple[Summary, Report]],
 ) -> None:
     for summary, _ in drawn:
-        (table,) = build_receivers(summary).blocks
+        (table, *_) = build_receivers(summary).blocks
         assert isinstance(table, Table)
         judged = {v.training for v in summary.gates if not v.is_undefended and v.defense}
         for who, what, *cells in table.rows:

@@ -105,7 +105,7 @@ def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> Non
         assert (exposed.people, exposed.is_part) == (people, is_part)
         assert [c.is_part for c in summary.claims if c.quantity is Quantity.EXPOSED] == [is_part]
         answers = {a.question: a.lines for a in build_answer(summary)["toy"]}
-        (table,) = build_receivers(summary).blocks
+        (table, *_) = build_receivers(summary).blocks
         cell = str(table.rows[0][2].text)  # type: ignore[union-attr]
         for text in (answers[LEAKS][0], answers[MUCH][0], answers[WHO][0], cell):
             assert ("outside the largest class" in text) == is_part
@@ -118,11 +118,11 @@ def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None
     people, facts = point(235.0, primary="auc"), {"toy": DatasetFacts(("bank", "shop"))}
     for points, exposed in (((mean_of(people),), False), ((mean_of(people), people), True)):
         summary = Summary(points=points, parties=facts, versions={"vflsec": "1"})
-        (table,) = build_receivers(summary).blocks
+        (table, *_) = build_receivers(summary).blocks
         cell = table.rows[0][2]  # type: ignore[union-attr]
         assert isinstance(cell, str) != exposed  # a leak has a tone
         leak = next(a.lines[0] for a in build_answer(summary)["toy"] if a.question == LEAKS)
-        assert ("50 of 1,000" in leak) == exposed
+        assert ("50 more of 1,000" in leak) == exposed
 
 
 def test_the_first_lines_say_how_many_are_named() -> None:
@@ -130,12 +130,12 @@ def test_the_first_lines_say_how_many_are_named() -> None:
     many = point(4450.0, primary="auc")
     summary = Summary(points=(mean_of(many), many), parties={"toy": DatasetFacts(("bank", "shop"))})
     lines = {a.question: a.lines for a in build_answer(summary)["toy"]}
-    assert "shop names 987 of 1,000" in lines[LEAKS][0]
-    assert "987 of 1,000" in lines[MUCH][0]
+    assert "shop names 987 more of 1,000" in lines[LEAKS][0]
+    assert "987 more of 1,000" in lines[MUCH][0]
     cells = []
     for p in (many, point(235.0, primary="auc")):
         parties = {"toy": DatasetFacts(("bank", "shop"))}
-        (table,) = build_receivers(Summary(points=(mean_of(p), p), parties=parties)).blocks
+        (table, *_) = build_receivers(Summary(points=(mean_of(p), p), parties=parties)).blocks
         cells.append(str(table.rows[0][2].text).split(";")[0])  # type: ignore[union-attr]
     assert cells == [_INFERS, _SINGLE]
 

@@ -205,7 +205,7 @@ def test_both_say_which_attacker_it_was(summary: dict[str, Any]) -> None:
         (pair,) = root.findall("testsuite/properties/property[@name='attacker']")
         return sarif(of)["runs"][0]["properties"]["attacker"], pair.get("value")
 
-    default = "Attacker: default. Every attack ran with the settings that are written."
+    default = "Attacker: default. Attacks ran with the settings of the scenario."
     assert said(summary) == (default, default)
     choice = {"attack": "norm", "chosen": HOSTILE, "joins": True}
     strong = {"name": "strong", "seeds": [7, 8, 9], "choices": [choice]}

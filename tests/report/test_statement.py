@@ -92,7 +92,7 @@ def test_a_pass_with_warnings_is_not_signed_as_one_without() -> None:
 
 def test_how_much_is_counted_in_people() -> None:
     """AUC 0.9 beside 0.6, and 240 of 4,500 people named beside 10."""
-    (table,) = build_receivers(passes_at_a_strength()).blocks
+    (table, *_) = build_receivers(passes_at_a_strength()).blocks
     assert isinstance(table, Table)
     cell = table.rows[0][2]
     assert isinstance(cell, Cell)
@@ -115,7 +115,7 @@ def test_what_is_no_longer_shown_is_less_only_where_that_is_shown(
 ) -> None:
     points = [make_point(OFF, "norm", "label", before, 0.01),
               make_point(ISO, "norm", "label", after, sd)]  # fmt: skip
-    (table,) = build_receivers(make_summary(points, [Gate(max=0.1, strength=5.0)])).blocks
+    (table, *_) = build_receivers(make_summary(points, [Gate(max=0.1, strength=5.0)])).blocks
     assert isinstance(table, Table)
     found = table.rows[0][3]
     assert (found.text if isinstance(found, Cell) else found).split(";")[0] == cell
@@ -165,6 +165,13 @@ def test_what_stops_it_is_said_with_what_it_costs() -> None:
     stops = price(row(OFF, 0), row(ISO, 2, 0.034, cheapest=True))
     assert re.findall(r"[\d.]+\d", stops) == ["3.4", "100"]
     assert re.findall(r"[\d.]+\d", price(row(ISO, 2, -0.01, cheapest=True))) == ["0.0", "100"]
+
+
+def test_the_price_is_that_of_the_protection_that_is_signed_for() -> None:
+    weaker = replace(ISO, strength=1.0)  # meets every limit, too, and no gate names it
+    cheap = row(weaker, 2, 0.01, cheapest=True)
+    assert re.findall(r"[\d.]+\d", price(cheap, row(ISO, 2, 0.034))) == ["3.4", "100"]
+    assert price(cheap, row(ISO, 1, 0.034)) == price(row(OFF, 0), row(ISO, 1))
 
 
 def test_what_stops_nothing_or_is_not_needed_is_told_apart() -> None:

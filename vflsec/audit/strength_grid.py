@@ -69,7 +69,7 @@ def build_grid(
         _row(at, of, drops.get(at, Estimate()))
         for at, of in found.items() if len(of) == most[at.dataset]
     ]  # fmt: skip
-    cheapest = _find_cheapest(rows)
+    cheapest = find_cheapest(rows)
     return [replace(r, cheapest=r.training in cheapest) for r in rows]
 
 
@@ -91,7 +91,7 @@ def _judged(
     return found
 
 
-def _find_cheapest(rows: Iterable[GridRow]) -> set[Training]:
+def find_cheapest(rows: Iterable[GridRow]) -> set[Training]:
     """Of each data set and algorithm the training that passes every gate and costs the least."""
     meet_all = (r for r in rows if r.passed == r.gates and r.utility_drop is not None)
     by_system = group_by(meet_all, lambda r: r.system)

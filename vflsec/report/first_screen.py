@@ -55,7 +55,7 @@ def describe_attacker(summary: Summary) -> str:
     """Which attacker it was: settings as written, or searched on drawn worlds, and what joined."""
     found = summary.attacker
     if found.name == "default":
-        return "Attacker: default. Every attack ran with the settings that are written."
+        return "Attacker: default. Attacks ran with the settings of the scenario."
     if not found.choices:
         return f"Attacker: {found.name}. No attack had other settings to try."
     searched = ", ".join(dict.fromkeys(r.attack for r in found.choices))
@@ -110,7 +110,7 @@ def _whether(claims: Sequence[LeakageClaim]) -> str:
     none = tests if len(rest) == len(states) else _at(rest, several)
     rows = [c for c in claims if c.is_leak and c.training in single]
     said = [f"Yes, {_at(leaking, several)}"] if leaking else []
-    said += [f"Yes, {_at(single, several)}: {name_most(rows)}"] if rows else []
+    said += [f"Yes, {_at(single, several)}: {_name_exposed(_find_most(rows))}"] if rows else []
     said += [f"Unknown {_at(unknown, several)}: too few seeds"] if unknown else []
     said += [f"No significant leak {none}"] if rest else []
     return f"{'. '.join(said)}."
@@ -137,16 +137,25 @@ def _find_state(claims: Sequence[LeakageClaim]) -> _Shown:
     return _Shown.NOTHING if is_open else _Shown.NO_LEAK
 
 
+def _find_most(exposed: Iterable[LeakageClaim]) -> LeakageClaim:
+    """Who names the most rows beyond its baseline."""
+    return max(exposed, key=lambda c: c.advantage or 0.0)
+
+
 def name_most(exposed: Iterable[LeakageClaim]) -> str:
-    """``shop names 987 of 1,000 rows``: who names the most beyond its baseline, and how many."""
-    most = max(exposed, key=lambda c: c.advantage or 0.0)
-    return f"{most.adversary} names {_count_exposed(most)}"
+    """``with iso 5: shop names 987 more of 1,000 rows``, of who names the most."""
+    most = _find_most(exposed)
+    return f"{format_deployment(most)}: {_name_exposed(most)}"
+
+
+def _name_exposed(c: LeakageClaim) -> str:
+    return f"{c.adversary} names {_count_exposed(c)}"
 
 
 def _count_exposed(c: LeakageClaim) -> str:
     share = c.advantage or 0.0
     whom = name_rows(is_part=c.is_part)
-    return f"{_many(share) if share >= 0.001 else 'fewer than 1'} of 1,000 {whom}"
+    return f"{_many(share) if share >= 0.001 else 'fewer than 1'} more of 1,000 {whom}"
 
 
 def _at(trainings: Iterable[Training], several: bool) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
 from vflsec.audit.point import Identity, Point, Training
-from vflsec.audit.strength_grid import GridRow
+from vflsec.audit.strength_grid import GridRow, find_cheapest
 from vflsec.audit.summary import Summary
 from vflsec.errors import format_count
 from vflsec.label import make_label
@@ -46,6 +46,7 @@ _TOO_FEW = "Unknown: too few repetitions"
 _UNTESTED = "Not tested"
 _COUNTED = {"auc": "pairs of rows", "accuracy": "rows"}
 """What a figure counts 100 of, where a reader can count it."""
+_PAIR = "A pair has one row of each class. A guess is right for 50 of 100 pairs."
 
 
 def build_tested(summary: Summary) -> Section:
@@ -65,7 +66,7 @@ def build_tested(summary: Summary) -> Section:
     if found == "PASS" and _judged(summary) and leaks:
         limits += " Without the protection of Appendix D, the system leaks."
     if find_deployed(summary):
-        limits += " Something leaks there for which no limit was set."
+        limits += " Something also leaks for which no limit was set."
     return Section("What was tested", (
         Paragraph(text), Paragraph(f": {limits}", strong=found, tone=Tone.LEAD)
     ))  # fmt: skip
@@ -88,7 +89,9 @@ def build_receivers(summary: Summary) -> Section:
         )
         for name in summary.parties
     )  # fmt: skip
-    return Section("What was found", tables)
+    pairs = any(p.metric == "auc" and p.attack for p in summary.points)
+    said = [Paragraph(_PAIR, Tone.SOFT)] if pairs else []
+    return Section("What was found", (*tables, *said))
 
 
 def _receivers(
@@ -169,22 +172,25 @@ def _count(quantity: Quantity, p: Point) -> str:
 def build_price(summary: Summary) -> Section:
     """What stops it at what cost, for each data set."""
     units = {p.dataset: _COUNTED.get(p.utility_metric) for p in summary.points}
-    items = [f"{name}: {_price([r for r in summary.grid if r.dataset == name], units.get(name))}."
+    judged = _judged(summary)
+    asked = [r for r in summary.grid if r.is_undefended or r.training in judged]
+    items = [f"{name}: {_price([r for r in asked if r.dataset == name], units.get(name))}."
              for name in summary.parties]  # fmt: skip
     return Section("What stops it, and at what cost", (tree.Bullets(tuple(items)),))
 
 
 def _price(rows: Sequence[GridRow], unit: str | None) -> str:
-    best = [r for r in rows if r.cheapest]
+    cheapest = find_cheapest(rows)
+    best = [r for r in rows if r.training in cheapest]
     if all(r.is_undefended for r in rows) and not best:
         return "no costs were compared"
     if len(best) < len({r.algorithm for r in rows}):
-        return "nothing that was tried is shown to meet every limit at a known cost"
+        return "the protection of Appendix D is not shown to meet every limit at a known cost"
     if all(r.is_undefended for r in best):
         return "every limit is met without a protection"
     lost = 100 * max(0.0, *(r.utility_drop or 0.0 for r in best))
     cost = f"the model is right for {lost:.1f} fewer of 100 {unit}" if unit else "Appendix E has it"
-    return f"a protection meets every limit (Appendix D). Its cost: {cost}"
+    return f"the protection of Appendix D meets every limit. Its cost: {cost}"
 
 
 def build_conditions(summary: Summary) -> Section:
