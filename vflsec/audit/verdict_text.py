@@ -377,7 +377,7 @@ class Insensitive:
         cure = "add seeds or labelled rows" if more is None else format_seeds(more)
         shown = _sizes({worst: size}, gate)
         says = f"the smallest detectable is {shown}, {above}"
-        sentence = f" A leak {above} could be missed by {worst}; {cure}."
+        sentence = f" A leak {above} could be missed; {cure}."
         if math.isinf(size):
             says = f"no planted leak was detected ({worst})"
             sentence = f" {capitalise(cure)}."

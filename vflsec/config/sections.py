@@ -255,7 +255,7 @@ class Gate(_Section):
     target: str = "*"
     """Only attacks on this: `label`, `feature`, `attribute` and so on."""
     defense: str = "*"
-    """Only this defense, of a stack the swept one or all (`iso + noise`); `defended`: any."""
+    """Only this defense, such as `iso` or `iso + noise`; `defended`: any; `none`: no defense."""
     strength: Strength | None = None
     """Only this strength of the grid."""
     of: str = ""
