@@ -100,7 +100,7 @@ def test_neither_equal_nor_unknown_costs_are_drawn(summary: dict[str, Any]) -> N
 
 def test_markdown_names_the_training(summary: dict[str, Any], two: dict[str, Any]) -> None:
     start = "**Every attack and its baseline"
-    heads = "| Defense | Attack | By | Advantage | Attack (auc) | Baseline | Rows |"
+    heads = "| Defense | Attack | By | Advantage | Attack (AUC) | Baseline | Rows |"
     _, _, table = markdown_summary(summary).partition(start)
     assert table.splitlines()[2] == heads
     _, _, table = markdown_summary(two).partition(start)

@@ -298,7 +298,9 @@ class _Search:
             overrides.append(f"attack=[{', '.join(map(_inline, asked))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         how = {**self.how, **how}
-        audit = run_audit(scenario, where, progress=self.progress(), **how)
+        progress = self.progress()
+        progress.note(f"{self.section['name']} at {', '.join(map(show_exact, grid))}:")
+        audit = run_audit(scenario, where, progress=progress, **how)
         summary, verdicts = audit.found, audit.verdicts
         self.reads |= {a.label: list_read(a.needs) for a in summary.attacks.values()}
         self.silent = {k: a for k, a in summary.alive.items() if not a.validated}

@@ -146,9 +146,7 @@ def build_gain(c: LeakageClaim | None) -> Cell | str:
     return Cell(f"{text}*", Tone.LEAK) if c.is_leak else text
 
 
-CAP_MEANS = (
-    "CAP (He et al. 2022): mean of utility x (1 - attack) over the strengths, of one grid alone."
-)
+CAP_MEANS = "CAP (He et al. 2022): mean of utility x (1 - attack) over one grid; larger is better."
 DCS_MEANS = (
     "DCS (Zou et al. 2024): 1 / (1 + root mean square of attack and utility lost); 1 is best."
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vflsec.audit.controls import is_leak
 from vflsec.audit.dosing import Dose
+from vflsec.audit.metrics import metric_name
 from vflsec.audit.multilabel import LabelRow
 from vflsec.audit.point import Point
 from vflsec.audit.summary import Summary
@@ -59,7 +60,7 @@ def _gain_cell(value: float | None, low: float | None, high: float | None) -> Ce
 def _build_attacks(summary: Summary, name: str, rows: Sequence[Point], several: bool) -> Table:
     """Every answer of every attack beside its strongest control."""
     metrics = list(dict.fromkeys(p.primary for p in rows))
-    one = f" ({metrics[0]})" if len(metrics) == 1 else ""
+    one = f" ({metric_name(metrics[0])})" if len(metrics) == 1 else ""
     phases = len({p.phase for p in rows if p.phase}) > 1
     columns = (
         Column("Training", Kind.GROUP, View.WHOLE), Column("Defense", views=_FILES),

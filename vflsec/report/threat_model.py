@@ -111,6 +111,8 @@ WORDS = {
     "family": "published attacks that infer one target in one way",
     "significant": "the interval is above 0, corrected for the number of tests",
     "utility": "how well the trained system does its own task",
+    "local, pooled_logistic, pooled_boosting": "references for utility that nobody attacks: the "
+    "label party's own columns, and all columns in one place",
     "seed": "one run with its own split, training and labelled rows",
 }
 """Words of the report that a reader may not know."""
