@@ -97,7 +97,7 @@ def test_planted_leaks_are_asked_before_the_spread() -> None:
         said[size] = found.warning
         assert found.warnings == (() if size == 0.05 else ("insensitive",))
         assert found.reason.endswith("Add seeds or labelled rows.") == (size is None)
-        assert found.reason.endswith("by direction; add seeds or labelled rows.") == (size == 0.3)
+        assert found.reason.endswith("missed; add seeds or labelled rows.") == (size == 0.3)
     assert said[0.05] == ""
     assert "0.3 (direction), above the limit 0.1" in said[0.3]
     assert "(direction)" in said[None]
