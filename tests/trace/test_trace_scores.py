@@ -218,6 +218,29 @@ def test_the_guesses_of_some_attacks_are_scored_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("place", ["engine.trace_scores.judge", "report.exports.write_reports"])
+def test_a_killed_score_is_made_by_the_same_command(
+    place: str, guesses: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left nothing in the store, so that labels of the second call are the ones compared."""
+
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    write_truth(tmp_path / "wrong", np.arange(N), np.where(np.arange(N) < 20, Y, 1 - Y))
+    write_truth(tmp_path / "y", np.arange(N), Y)
+    monkeypatch.setattr(f"vflsec.{place}", kill)
+    with pytest.raises(KeyboardInterrupt):
+        score(guesses, [tmp_path / "wrong"], tmp_path / "out")
+    monkeypatch.undo()
+    again = score(guesses, [tmp_path / "y"], tmp_path / "out")
+    whole = score(guesses, [tmp_path / "y"], tmp_path / "whole")
+    assert again.results.equals(whole.results)
+    assert again.summary["complete"]
+    with pytest.raises(ConfigError):
+        score(guesses, [tmp_path / "y"], tmp_path / "out")
+
+
 def test_a_truth_without_what_was_granted_is_said(guesses: Path, tmp_path: Path) -> None:
     write_truth(tmp_path / "y", np.arange(20, N), Y[20:])
     result = score(guesses, [tmp_path / "y"], tmp_path / "o")

@@ -49,7 +49,7 @@ from vflsec.cli.output import (
 )
 from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
-from vflsec.errors import VflsecError, format_count, repeat_set
+from vflsec.errors import AGAIN, VflsecError, format_count, repeat_set
 from vflsec.plugins.loading import find_last_place, guard_exit, seal_exit
 from vflsec.runtime.lazy_imports import importing, leaving, patient
 
@@ -270,9 +270,7 @@ def report(
     from vflsec.storage.store import STORE_NAME
 
     if (folder / STORE_NAME).is_file() and not (folder / "summary.json").exists():
-        raise VflsecError(
-            f"{folder}: its audit has not ended, or is a shard. Run `vflsec audit` again, or merge."
-        )
+        raise VflsecError(f"{folder}: its audit has not ended, or is a shard. {AGAIN} Or merge.")
     summary = read_summary(load_summary(folder))
     refuse_damaged(folder, summary)
     if to is not None:

@@ -106,7 +106,11 @@ def score(
     _check_gates(rows, gates)
     controls = _score_controls(frozen, audited, rows, confidence)
     record = _make_record(frozen, audited, controls, gates, confidence, notes)
-    with claim(Path(out)), Store(Path(out)) as store:
+    with (
+        claim(Path(out)),
+        Store(Path(out)) as store,
+        store.transaction(),
+    ):  # killed, it left nothing
         if store.meta("audit") is not None:
             raise ConfigError.taken(out, "an audit")
         store.keep(record)

@@ -153,7 +153,7 @@ class SealedFile:
         self.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """All that is written within, or nothing; one within another is part of it."""
         if self._db.in_transaction:
             yield
@@ -185,7 +185,7 @@ class SealedFile:
 
     def set_meta(self, key: str, value: Any) -> None:
         """Keep a plain value under a name; None is as if there were none."""
-        with self._transaction():
+        with self.transaction():
             text = dump_json(value)
             self._insert("replace", "meta", (key, text))
             self._seal(f"meta {key}", [(text,)])

@@ -126,7 +126,7 @@ class Store(SealedFile):
         for attack in attacks:
             if not by_attack[attack.key]:
                 by_attack[attack.key] = [Measure.missing(attack, "error", "no measure came back")]
-        with self._transaction():
+        with self.transaction():
             self._put_cell(result, replace=main and MAIN not in self._done(result.key))
             done = self._done(result.key)
             for key, measures in by_attack.items():
@@ -147,7 +147,7 @@ class Store(SealedFile):
         Raises:
             ConfigError: two have finished the same, with other figures.
         """
-        with self._transaction():
+        with self.transaction():
             for other in others:
                 for result in other.results(wanted):
                     self._take(other, result, {MAIN, *wanted[result.key]})
@@ -170,7 +170,7 @@ class Store(SealedFile):
 
     def refuse(self, cells: Iterable[CellSpec], measure: Measure) -> None:
         """Keep, for each cell, why an attack did not run; an attack that ran stays as it is."""
-        with self._transaction():
+        with self.transaction():
             for cell in cells:
                 if measure.attack_key not in self._done(cell.key):
                     self._put_measures(cell.key, measure.attack_key, [measure])
