@@ -78,7 +78,7 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
     _finite(spoken)
     common = scores.copy()
     if scores.ndim == 1 and guess.group is not None:
-        for _, members in _by(group):
+        for members in _split(group):
             spoke = members[~silent[members]]
             if len(spoke):
                 rank = np.argsort(scores[spoke])
@@ -92,16 +92,9 @@ def join(guess: Guess, truth: Truth, rows: Iterable[int] | ArrayLike) -> Joined:
     answered = count > 0
     joined[answered] /= count[answered].reshape(-1, *([1] * (scores.ndim - 1)))
     joined[~answered] = np.median(joined[answered], axis=0) if answered.any() else 0.0
-    return Joined(
-        rows=wanted,
-        values=values,
-        scores=joined,
-        answered=answered,
-        groups=tuple(
-            (place[m], _filled(scores[m], silent[m])) for m in _scored_groups(group, inside)
-        ),
-        people=people,
-    )
+    scored = (members[inside[members]] for members in _split(group))
+    groups = tuple((place[m], _filled(scores[m], silent[m])) for m in scored if len(m))
+    return Joined(wanted, values, joined, answered, groups, people)
 
 
 def _plain(guess: Guess, wanted: Ints, values: NDArray[Any], people: Ints | None) -> Joined:
@@ -140,13 +133,9 @@ def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
     return order[place]
 
 
-def _by(group: Ints) -> list[tuple[int, Ints]]:
-    return [(int(g), np.flatnonzero(group == g)) for g in np.unique(group)]
-
-
-def _scored_groups(group: Ints, inside: NDArray[np.bool_]) -> list[Ints]:
-    found = [members[inside[members]] for _, members in _by(group)]
-    return [members for members in found if len(members)]
+def _split(group: Ints) -> list[Ints]:
+    """Places of the members of each group."""
+    return [np.flatnonzero(group == g) for g in np.unique(group)]
 
 
 def _filled(scores: Floats, silent: NDArray[np.bool_]) -> Floats:
