@@ -43,5 +43,6 @@ def test_a_cell_has_a_training_in_its_roles_alone() -> None:
     spec = CellSpec({"name": "toy"}, "splitnn", defenses=(DefenseSpec("iso", strength=2.0),))
     cell = CellResult("c", spec)
     record = AuditRecord(**FIRST, algorithms={"audit:c": "splitnn(cut=2)"})
-    assert record.training("audit", cell) == Training("toy", "splitnn(cut=2)", "iso", 2.0)
-    assert record.training("control", cell) is None
+    here = Training("toy", "splitnn(cut=2)", "iso", 2.0)
+    assert list(record.locate([cell], "control", "audit")) == [(here, cell, "audit")]
+    assert not list(record.locate([cell], "control"))

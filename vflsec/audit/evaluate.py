@@ -15,7 +15,7 @@ from vflsec.audit.judge import judge
 from vflsec.audit.looks import Looks
 from vflsec.audit.multilabel import LabelRow, build_label_findings, by_label
 from vflsec.audit.point import Identity, Point, Training
-from vflsec.audit.record import AuditRecord
+from vflsec.audit.record import ROLES, AuditRecord
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.strength_grid import GridRow, build_grid
 from vflsec.audit.tradeoff_curves import Curve, Improvement, build_curves, find_improvements
@@ -151,9 +151,7 @@ def _with_gaps(
 ) -> list[Point]:
     """The points with why what their adversary was seen to get carries no pass (`gap`)."""
     found: dict[tuple[Training, str], dict[str, set[int]]] = {}
-    for r in results:
-        if (at := record.training("audit", r)) is None:
-            continue
+    for at, r, _ in record.locate(results, "audit"):
         for who, clauses in r.facts.gaps.items():
             for clause in clauses:
                 found.setdefault((at, who), {}).setdefault(clause, set()).add(r.spec.seed)
@@ -176,36 +174,26 @@ def _gated(
     record: AuditRecord, results: Sequence[CellResult], points: Sequence[Point]
 ) -> list[Point]:
     """The points of what is audited: a reference is judged only by a gate that names it."""
-    own = {at.system for r in results if (at := record.training("audit", r)) is not None}
+    own = {at.system for at, *_ in record.locate(results, "audit")}
     return [p for p in points if p.system in own]
 
 
 def _records(
     record: AuditRecord, results: Sequence[CellResult], roles: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    for result in results:
-        role = next((x for x in roles if record.dataset(x, result) is not None), None)
-        if role is None:
-            continue
-        title, dataset = record.title(role, result), record.dataset(role, result)
+    for at, result, _ in record.locate(results, *roles):
         for row in leakage.make_records(result):
             key = row["attack_key"]
             yield row | {
-                "dataset": dataset, "algorithm": title, "known_rows": record.known_rows.get(key),
-                "of_label": record.of_label.get(key, ""),
+                "dataset": at.dataset, "algorithm": at.algorithm,
+                "known_rows": record.known_rows.get(key), "of_label": record.of_label.get(key, ""),
             }  # fmt: skip
 
 
 def _active(record: AuditRecord, results: Sequence[CellResult]) -> dict[str, str]:
     """Name of the active party of every data set."""
-    out: dict[str, str] = {}
-    for result in results:
-        parties = result.facts.parties
-        for role in ("audit", "reference", "control"):
-            dataset = record.dataset(role, result)
-            if dataset is not None and parties:
-                out.setdefault(dataset, parties[0])
-    return out
+    every = (of for role in ROLES for of in record.locate(results, role))
+    return {at.dataset: r.facts.parties[0] for at, r, _ in every if r.facts.parties}
 
 
 def _with_roles(
@@ -247,11 +235,9 @@ def _promises(
     record: AuditRecord, results: Sequence[CellResult]
 ) -> Iterator[tuple[Training, str, Claim]]:
     """What every defense promises at every audited training, by a name of its own there."""
-    for result in results:
-        claims = result.guarantees
-        if at := record.training("audit", result):
-            names = number_repeats(claim.defense for claim in claims)
-            yield from ((at, *of) for of in zip(names, claims, strict=True))
+    for at, result, _ in record.locate(results, "audit"):
+        names = number_repeats(claim.defense for claim in result.guarantees)
+        yield from ((at, *of) for of in zip(names, result.guarantees, strict=True))
 
 
 def _idle(record: AuditRecord, results: Sequence[CellResult]) -> list[Finding]:

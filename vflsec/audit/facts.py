@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vflsec.audit.point import Training
-from vflsec.audit.record import AuditRecord
+from vflsec.audit.record import ROLES, AuditRecord
 from vflsec.runtime.typed_values import read_as
 from vflsec.specs import CellResult, Claim, LedgerRow, TaskFacts
 
@@ -40,12 +40,10 @@ def describe_datasets(
 ) -> dict[str, DatasetFacts]:
     """What is known of each data set that is audited."""
     out: dict[str, DatasetFacts] = {}
-    for result in results:
-        dataset = record.dataset("audit", result)
-        if dataset is not None:
-            of = out.get(dataset) or read_as(DatasetFacts, vars(result.facts))
-            seeds = tuple(dict.fromkeys((*of.seeds, result.spec.seed)))
-            out[dataset] = replace(of, seeds=seeds)
+    for at, result, _ in record.locate(results, "audit"):
+        of = out.get(at.dataset) or read_as(DatasetFacts, vars(result.facts))
+        seeds = tuple(dict.fromkeys((*of.seeds, result.spec.seed)))
+        out[at.dataset] = replace(of, seeds=seeds)
     return out
 
 
@@ -78,11 +76,8 @@ class PointCost(Training):
 def collect_costs(record: AuditRecord, results: Sequence[CellResult]) -> list[PointCost]:
     """What each point cost: seconds and traffic by direction, means over its seeds."""
     by_point: dict[tuple[str, Training], list[CellResult]] = defaultdict(list)
-    for result in results:
-        for role in ("audit", "reference", "control"):
-            if (training := record.training(role, result)) is not None:
-                by_point[role, training].append(result)
-                break
+    for training, result, role in record.locate(results, *ROLES):
+        by_point[role, training].append(result)
     return [
         PointCost(
             **training.as_dict(), role=role, cells=len(of),
@@ -99,12 +94,8 @@ def _weakest(of: Sequence[CellResult]) -> tuple[Claim, ...]:
     """What every cell of a point promises, defense by defense: counts differ by seed, so that it is
     the largest epsilon, and none where one cell claims none.
     """
-
-    def weak(claim: Claim) -> tuple[bool, float]:
-        return claim.epsilon is None, claim.epsilon or 0.0
-
     every = zip(*(r.guarantees for r in of), strict=True)
-    return tuple(max(each, key=weak) for each in every)
+    return tuple(max(each, key=lambda c: (c.epsilon is None, c.epsilon or 0.0)) for each in every)
 
 
 def _encryption(of: Sequence[CellResult]) -> dict[str, float]:

@@ -93,9 +93,9 @@ def collect_pictures(record: AuditRecord, results: Sequence[CellResult]) -> list
     """
     last: dict[tuple[Identity, str], Picture] = {}
     seeds: dict[Training, int] = {}
-    for result in results:
-        at, seed = record.training("audit", result), result.spec.seed
-        if at is None or seeds.setdefault(at, seed) != seed:
+    for at, result, _ in record.locate(results, "audit"):
+        seed = result.spec.seed
+        if seeds.setdefault(at, seed) != seed:
             continue
         for m in result.measures:
             where = Identity(**at.as_dict(), adversary=m.adversary, attack=m.attack, split=m.split)

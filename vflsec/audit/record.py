@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,9 @@ from vflsec.audit.point import Grants, Training
 from vflsec.data.table_facts import UserTables
 from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import CellResult
+
+ROLES = ("audit", "reference", "control")
+"""What a cell is trained for; a control is a planted leak."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +181,7 @@ class AuditRecord(Recorded):
         confidence: of the audit.
         baseline: what trains the AUC that relative improvement is over; None if nothing.
         gates: as the scenario has them.
-        datasets: name of the data set by "ROLE:CELL", where ROLE is ``audit``, ``reference`` or
-            ``control`` (a planted leak).
+        datasets: name of the data set by "ROLE:CELL", see :data:`ROLES`.
         algorithms: what the training is called, by the same.
         wanted: keys of attacks by the key of a cell.
         known_rows: labelled rows that were granted, by the key of an attack.
@@ -226,20 +228,17 @@ class AuditRecord(Recorded):
         """The confidence of what the last look says: each has its share of the audit's error."""
         return self.looks.narrow(self.confidence)
 
-    def dataset(self, role: str, result: CellResult) -> str | None:
-        """Name of the data set that a cell is of in this role; None where it has another."""
-        return self.datasets.get(f"{role}:{result.key}")
-
-    def title(self, role: str, result: CellResult) -> str:
-        """What the algorithm of a cell is called."""
-        return self.algorithms.get(f"{role}:{result.key}", result.spec.algorithm)
-
-    def training(self, role: str, result: CellResult) -> Training | None:
-        """The training of a cell in this role; None where it has another."""
-        dataset = self.dataset(role, result)
-        if dataset is None:
-            return None
-        return Training(dataset, self.title(role, result), *defense_point(result.spec.defenses))
+    def locate(
+        self, results: Iterable[CellResult], *roles: str
+    ) -> Iterator[tuple[Training, CellResult, str]]:
+        """The cells that have one of these roles, each with its training in the first of them."""
+        for result in results:
+            found = (role for role in roles if f"{role}:{result.key}" in self.datasets)
+            if role := next(found, ""):
+                at = f"{role}:{result.key}"
+                title = self.algorithms.get(at, result.spec.algorithm)
+                point = defense_point(result.spec.defenses)
+                yield Training(self.datasets[at], title, *point), result, role
 
 
 _NEEDED: dict[str, type] = {
