@@ -27,7 +27,7 @@ from vflsec.engine.audit_record import find_runnable
 from vflsec.engine.run import run_audit
 from vflsec.plan.planner import make_plan
 from vflsec.report import advice, coverage
-from vflsec.report.first_screen import describe_scope
+from vflsec.report.first_screen import describe_cheapest, describe_scope
 from vflsec.report.steps import find_step
 from vflsec.report.tree import StepKind
 
@@ -285,6 +285,18 @@ def test_no_search_is_advised_of_what_acts_on_other_messages(swept: str, kind: S
     assert step.kind is kind
     other = "iso" if kind is StepKind.OTHER_DEFENSES else swept
     assert words[words.index("--defense") + 1] == other
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_seeds_are_advised_where_no_gate_fails(failed: int) -> None:
+    """A stronger noise alone was advised, where few seeds left the strongest open."""
+    at = replace(NONE, defense="iso", strength=5.0)
+    found = make_summary([make_point(at, "norm", "label", 0.3)], [LIMIT])
+    row = GridRow(**at.as_dict(), gates=3, passed=2, failed=failed, left=("aha",))
+    found = replace(found, grid=(row,))
+    assert ("--until-decided" in advice.next_steps(found)[0].text) == (not failed)
+    (said,) = describe_cheapest(found, at.dataset)
+    assert ("inconclusive" in said) == (not failed)
 
 
 def test_a_defense_that_is_there_is_not_to_be_added() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vflsec.audit.dosing import Doses
-from vflsec.audit.gate import Gate, Verdict
+from vflsec.audit.gate import FAIL, Gate, Verdict
 from vflsec.audit.judge import judge
 from vflsec.audit.point import UNDEFENDED, Estimate, Point, Training
 from vflsec.audit.validated import Validated
@@ -19,7 +19,7 @@ class GridRow(Training):
     """A training under every gate.
 
     Attributes:
-        gates, passed: how many judge it, and how many of these it passes.
+        gates, passed, failed: how many judge it, and how many of these it passes and fails.
         utility_drop: what it costs, with its bounds; None where that was not measured.
         left: the gates that it does not pass, by their labels.
         cheapest: whether it passes all, and of the trainings of its data and algorithm that do
@@ -28,6 +28,7 @@ class GridRow(Training):
 
     gates: int = 0
     passed: int = 0
+    failed: int = 0
     utility_drop: float | None = None
     utility_drop_low: float | None = None
     utility_drop_high: float | None = None
@@ -104,6 +105,7 @@ def _row(at: Training, verdicts: Sequence[Verdict], drop: Estimate) -> GridRow:
     drop = Estimate(0.0, low=0.0, high=0.0) if at.is_undefended else drop
     return GridRow(
         at.dataset, at.algorithm, at.defense, at.strength, len(verdicts),
-        sum(v.passes for v in verdicts), drop.mean, drop.low, drop.high,
+        sum(v.passes for v in verdicts), sum(v.verdict == FAIL for v in verdicts),
+        drop.mean, drop.low, drop.high,
         tuple(v.label for v in verdicts if not v.passes),
     )  # fmt: skip

@@ -340,12 +340,25 @@ def _cure(dataset: str, of: Asked, summary: Summary) -> Step:
     where = f"On {clean(dataset) or 'the data'}"
     if not rows:
         named = list(dict.fromkeys(v.attack for v in of if v.attack))
-        return _seek(f"{where} no tested strength passes every gate.", dataset, named, summary)
+        text = f"{where} no tested strength passes every gate{_find_open(dataset, summary)}."
+        return _seek(text, dataset, named, summary)
     points = [best] if best else rows
     use = " or ".join(f"{_to_write(r)} with {clean(r.algorithm)}" for r in points)
     price = f", at {format_price(best)}" if best else ""
     text = f"{where} use {use}: every gate passes{price}:"
     return Step(StepKind.USE_POINT, text, _judge(of[0].gate, summary, dataset, points[0]))
+
+
+def _find_open(dataset: str, summary: Summary) -> str:
+    """Where no gate fails, and more seeds may let all pass; '' if nowhere."""
+    there = [r for r in summary.grid if r.dataset == dataset and not r.failed]
+    if summary.is_of_traces or not there:
+        return ""
+    near = max(there, key=lambda r: (r.passed, r.strength or 0.0))
+    return (
+        f"; {format_deployment(near)} none fails, and more seeds may decide (name it in the gates, "
+        "and audit with --until-decided)"
+    )
 
 
 def _to_write(r: GridRow) -> str:

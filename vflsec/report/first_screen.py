@@ -424,11 +424,11 @@ def _cheapest_of(here: Sequence[GridRow]) -> str:
         return f"{spots} passes every gate; the cost was not measured"
     if all(r.is_undefended for r in here):
         return "not every gate passes, and no defense was tried"
-    none = "no tested strength passes every gate"
-    near = max(here, key=lambda r: (r.passed, r.strength or 0.0))
+    near = max(here, key=lambda r: (-r.failed, r.passed, r.strength or 0.0))
     missed = join_some([f"'{clean(label)}'" for label in dict.fromkeys(near.left)])
-    known = near.passed and near.left
-    return none + (f"; {format_deployment(near)} all pass but {missed}" if known else "")
+    some = "none fails, inconclusive:" if not near.failed else "all pass but" if near.passed else ""
+    closest = f"; {format_deployment(near)} {some} {missed}" if some and near.left else ""
+    return f"no tested strength passes every gate{closest}"
 
 
 def format_price(r: GridRow) -> str:
