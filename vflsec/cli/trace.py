@@ -138,7 +138,9 @@ def import_leaves(
     columns: Annotated[Path | None, typer.Option(help="CSV with row and own columns.")] = None,
     truth: Annotated[Path | None, typer.Option(help="CSV with row, label: all.")] = None,
     party: Annotated[str, typer.Option(help="Who saw the leaves.")] = "host",
-    dataset: Annotated[str, typer.Option(help="Name of the data, of several sets.")] = "",
+    dataset: Annotated[
+        str, typer.Option(help="Name of the data set, where there are several.")
+    ] = "",
     profile: Annotated[str, typer.Option(help="The system: fate-2, secretflow, ...")] = "",
     defense: Annotated[str, typer.Option(help="NAME=STRENGTH, none or other.")] = "none",
     seed: Annotated[int, typer.Option(min=0, help="Seed of this run.")] = 0,

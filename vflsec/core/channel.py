@@ -288,8 +288,8 @@ class Recorder:
 def _join_peers(kind: str, tables: list[Table]) -> Table:
     """What came from several peers side by side; of no single rows, from those who sent some.
 
-    Where one of them sent such a message again, of the steps in which all did. What peers refine
-    they say of one thing: it comes one after the other.
+    Where one of them sent such a message again, of the steps in which all did. Of a kind that
+    refines, such as nodes of trees, each peer names rows of its own: all are one list.
     """
     if KINDS[kind].refines:
         return join_in_turn(tables)

@@ -605,7 +605,7 @@ def scale_like(table: Table, like: Table) -> Table:
 
 
 def join_in_turn(tables: Sequence[Table]) -> Table:
-    """The rows of all tables as one table, each as it is there."""
+    """One table with the rows of the first, then of the second, and so on."""
     fields = zip(*((t.tensor, t.rows, t.epoch, t.step) for t in tables), strict=True)
     return Table(*(torch.cat(each) for each in fields))
 

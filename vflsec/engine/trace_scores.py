@@ -106,11 +106,8 @@ def score(
     _check_gates(rows, gates)
     controls = _score_controls(frozen, audited, rows, confidence)
     record = _make_record(frozen, audited, controls, gates, confidence, notes)
-    with (
-        claim(Path(out)),
-        Store(Path(out)) as store,
-        store.transaction(),
-    ):  # killed, it left nothing
+    # One transaction: a score that is killed leaves nothing that a second one would be refused for.
+    with claim(Path(out)), Store(Path(out)) as store, store.transaction():
         if store.meta("audit") is not None:
             raise ConfigError.taken(out, "an audit")
         store.keep(record)

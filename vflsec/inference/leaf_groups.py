@@ -11,7 +11,7 @@ from vflsec.core.view import Table, View
 from vflsec.errors import ThreatModelError
 
 _ROUNDS = 2**20
-"""More than those of any training."""
+"""More rounds than any training has."""
 
 
 @dataclass(frozen=True)

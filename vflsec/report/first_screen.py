@@ -121,20 +121,19 @@ class _Shown(Enum):
 
     LEAK = auto()
     EXPOSED_ROWS = auto()
-    NOTHING = auto()
+    UNKNOWN = auto()
     NO_LEAK = auto()
 
 
 def _find_state(claims: Sequence[LeakageClaim]) -> _Shown:
-    """What the claims about one training show.
-
-    They show nothing where they leave open even the largest leak there can be.
+    """What the claims about one training show; unknown where they exclude not even the largest leak
+    there can be.
     """
     leaks = {c.quantity for c in claims if c.is_leak}
     if leaks:
         return _Shown.EXPOSED_ROWS if leaks == {Quantity.EXPOSED} else _Shown.LEAK
     is_open = any(c.is_open for c in claims if c.quantity is not Quantity.EXPOSED)
-    return _Shown.NOTHING if is_open else _Shown.NO_LEAK
+    return _Shown.UNKNOWN if is_open else _Shown.NO_LEAK
 
 
 def _find_most(exposed: Iterable[LeakageClaim]) -> LeakageClaim:
