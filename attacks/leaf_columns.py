@@ -47,10 +47,10 @@ class LeafColumns(Attack):
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         aux, values = view.require_aux()
-        leaves = find_leaves(view)
+        rows = view.targets["train"]
+        leaves = find_leaves(view).among(aux, rows)
         told = torch.isin(aux, leaves.rows)
         aux, values = aux[told], values[told].double()
-        rows = view.targets["train"]
         rows = rows[torch.isin(rows, leaves.rows)]
         sides = list_sides(leaves)
         own, asked = view.own(aux).double(), view.own(rows).double()

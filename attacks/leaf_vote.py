@@ -68,9 +68,9 @@ class LeafVote(Attack):
         return ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
-        known, leaves = view.require_known(), find_leaves(view)
+        known, rows = view.require_known(), view.targets["train"]
+        leaves = find_leaves(view).among(known.rows, rows)
         known = known.among(leaves.rows)
-        rows = view.targets["train"]
         rows = rows[torch.isin(rows, leaves.rows)]
         notes = {"trees": len(leaves.trees)}
         if self.by == "model":

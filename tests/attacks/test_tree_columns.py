@@ -94,6 +94,8 @@ def test_sides_are_read_off_a_heap() -> None:
     leaves = Leaves(torch.arange(3), torch.tensor([[4], [2], [0]]), torch.tensor([0]))
     assert list_sides(leaves).tolist() == [[-1, 1], [1, 0], [0, 0]]
     assert climb(np.array([4, 9, 0, 2]), 1).tolist() == [1, 1, -1, 2]
+    some = leaves.among(torch.tensor([7, 2]), torch.tensor([0, 2]))
+    assert (some.rows.tolist(), some.nodes.tolist()) == ([0, 2], [[4], [0]])
 
 
 @pytest.mark.parametrize("profile", ["paper", "fate-2", "secretflow", "xgboost-open"])

@@ -352,6 +352,18 @@ def test_beyond_twice_as_many_rows_attacks_guess_a_sample(
     assert load_scenario(out).root.audit.sample == drafted
 
 
+def test_wide_tables_are_guessed_on_fewer_rows(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A category of 30 values has 31 numbers; 2 of 120 rows would do for 62 at most."""
+    world["town"] = [f"t{i % 30}" for i in range(120)]
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    monkeypatch.setattr(draft_text, "_NUMBERS", 31 * 59)
+    monkeypatch.setattr(draft_text, "_LEAST", 20)
+    assert init(table, "--label", "default", "--out", out) == 0
+    assert 20 <= (load_scenario(out).root.audit.sample or 0) < 59
+
+
 def test_a_rare_class_keeps_rows_to_guess(world: World, tmp_path: Path, cli: Cli) -> None:
     """Known rows took every training row of the class: no attack on labels had a figure."""
     world["default"] = [int(i % 10 == 0) for i in range(120)]  # 12 ones, 7 of them for training

@@ -114,6 +114,20 @@ def test_memory_grows_with_rows_and_is_bounded_in_cells(plan: Plan) -> None:
     assert memory(150_000, 100) == memory(150_000, 10)  # at most 32 are trained at once
 
 
+def test_answers_on_columns_take_memory_by_the_rows_that_are_guessed(plan: Plan) -> None:
+    """A width of 300 numbers: 2.4 kB for each row that is guessed and each answer at hand."""
+
+    def memory(width: int, sample: int = 0, name: str = "embedding_inversion") -> int:
+        data = replace(plan.groups[0].data, rows=100_000, width=width)
+        attack = replace(plan.groups[0].attacks[0], name=name, params=(), sample=sample)
+        group = replace(plan.groups[0], data=data, attacks=(attack,))
+        return estimate([group]).memory_bytes - estimate([replace(group, attacks=())]).memory_bytes
+
+    assert memory(300) == pytest.approx(26 * 70_000 * 300 * 8, abs=2)
+    assert memory(300, 7_000) == pytest.approx(memory(300) / 10, abs=2)
+    assert memory(300, name="norm") == memory(0) == 0
+
+
 def test_a_machine_is_as_slow_as_its_fastest_of_three_tries() -> None:
     calls: list[int] = []
 

@@ -16,12 +16,12 @@ from vflsec.data.source import PartyData, Source
 from vflsec.engine.dry_run import make_plan
 
 
-def said(gate: dict[str, Any], data: dict[str, Any] | None = None) -> list[str]:
+def said(gate: dict[str, Any], data: dict[str, Any] | None = None, **audit: Any) -> list[str]:
     scenario = {
         "data": data or {"name": "breast_cancer"},
         "algorithm": {"name": "splitnn"},
         "attack": [{"name": "direction"}],
-        "audit": {"references": [], "positive_control": False},
+        "audit": {"references": [], "positive_control": False, **audit},
         "gate": [gate],
     }
     notes = make_plan(load_scenario(scenario), try_out=False).notes
@@ -49,6 +49,13 @@ def test_it_says_which_gates_an_audit_may_not_decide(
     assert all(text in found[0] for text in heard)
 
 
+def test_luck_counts_the_rows_that_are_guessed() -> None:
+    """3 of 100 rows leave no more room than luck, where 3 of 100 of all 342 do."""
+    gate = {"max": 0.03, "of": "exposed"}
+    assert said(gate) == []
+    assert "allows 0.03 of 100 rows" in said(gate, sample=100)[0]
+
+
 def test_nothing_is_said_where_own_columns_tell_little() -> None:
     weak = {"name": "control_gaussian", "params": {"rows": 900, "test_rows": 300}}
     assert said({"max": 0.1}, weak) == []
@@ -72,4 +79,5 @@ def test_labelled_rows_are_taken_off_rows_and_not_off_people(visits: int, people
     rows, y = np.arange(len(who)), who % 2
     held = PartyData(np.zeros((len(who), 1)), rows, ("a",), (None,))
     source = Source("drawn", {"bank": held}, "bank", y, ("no", "yes"), group=who)
-    assert _exposed(source, rows, 20).rows == people
+    assert _exposed(source, rows, 20, 0).rows == people
+    assert _exposed(source, rows, 20, 120).rows <= 120

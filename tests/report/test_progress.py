@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from vflsec.cli.output import ProgressLines
-from vflsec.report.progress import Lines, Terminal, reporter_for
+from vflsec.plan.values import Price
+from vflsec.report.progress import Lines, Terminal, reporter_for, warn_of_memory
 from vflsec.runtime.progress_protocol import NOTE
 
 WORK: Any = SimpleNamespace(title="splitnn, iso 5", cells=[1, 2], attacks=[1])
-PLAN: Any = SimpleNamespace(cells={"a": "", "b": "", "c": "", "d": ""})
+PLAN: Any = SimpleNamespace(cells={"a": "", "b": "", "c": "", "d": ""}, cost=Price())
 
 
 def keyed() -> list[Any]:
@@ -50,6 +52,15 @@ def test_a_long_piece_of_work_is_not_silent() -> None:
     before = out.getvalue()
     time.sleep(0.3)
     assert out.getvalue() == before
+
+
+def test_too_little_memory_is_said_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vflsec.report.progress.count_memory", lambda: 8_000_000_000)
+    assert not warn_of_memory(Price(memory_bytes=8_000_000_000))
+    said = warn_of_memory(Price(memory_bytes=9_500_000_000))
+    assert "9.5 GB" in said
+    assert "8.0 GB" in said
+    assert {"sample", "--replicas"} <= set(re.findall(r"[\w-]+", said))
 
 
 def test_a_search_before_the_audit_is_announced_and_counted_by_itself() -> None:

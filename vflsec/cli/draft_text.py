@@ -16,8 +16,9 @@ from vflsec.config.components import flat_params
 from vflsec.config.sections import Attack
 from vflsec.config.toml_text import format_pair
 from vflsec.core.rng import numpy_generator
+from vflsec.data.prepare import build_schema
 from vflsec.data.split import count_rarest, row_sets
-from vflsec.plan.room import leaves_no_room, pick_people
+from vflsec.plan.room import leaves_no_room, pick_scored
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import WHICHEVER
@@ -42,8 +43,9 @@ _WHOLE = (
 _WHOLE_ROWS = 50_000
 """They read every message of every epoch, which are kept in memory: up to tables of so many rows;
 beyond, they are written as a comment."""
-_SAMPLE = 100_000
-"""Rows that attacks guess, in tables of more than twice as many."""
+_SAMPLE, _NUMBERS, _LEAST = 100_000, 2**22, 1000
+"""Rows that attacks guess, in tables of more than twice as many; fewer where the columns of a party
+make more numbers of them than the second, but not fewer than the third."""
 _UNEQUAL = 1 / 3
 """Share of the rarer of two classes below which attacks that tell classes by size are drafted."""
 _LIMITS = (0.01, 0.02, 0.05, 0.1)
@@ -73,6 +75,9 @@ def scenario_text(
     sides, rows = source.label.sides, row_sets(source, 0).labelled
     system, one = SYSTEMS[algorithm], sides > 1 and not source.labels
     spare = len(rows) // 2
+    widest = max(1, *(build_schema(p).width for p in source.parties.values()))
+    most = min(_SAMPLE, max(_LEAST, _NUMBERS // widest))
+    sample = most if len(source.y) > 2 * most else 0
     known = _known(sides, spare, count_rarest(source, rows))
     grants: dict[str, Plain] = {"aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
@@ -88,11 +93,11 @@ def scenario_text(
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
-        sample=_SAMPLE if len(source.y) > 2 * _SAMPLE else None,
+        sample=sample,
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],
-        exposed=_exposed(source, rows, known) if one else None,
+        exposed=_exposed(source, rows, known, sample) if one else None,
         no_room=leaves_no_room(source, _ADVANTAGE), advantage=_ADVANTAGE, share=_SHARE,
         label=source.label.describe(source.y),
     )  # fmt: skip
@@ -191,14 +196,17 @@ class _Exposed(NamedTuple):
     fits: bool
 
 
-def _exposed(source: Source, trained: NDArray[np.int64], known: int) -> _Exposed:
+def _exposed(
+    source: Source, trained: NDArray[np.int64], known: int, sample: int
+) -> _Exposed:  # fmt: skip
     """The gate on exposed rows: the least limit of a list that luck leaves room for.
 
     Args:
         trained: labelled rows that are trained on.
         known: how many of them attackers are granted.
+        sample: how many of the others they guess, 0 for all.
     """
-    y = source.y[pick_people(source, _leave_known(source.y, trained, known))]
+    y = source.y[pick_scored(source, _leave_known(source.y, trained, known), sample)]
     rows, luck = count_nameable(y)
     least = LUCKY[0] + LUCKY[1] * luck
     fit = [x for x in _LIMITS if rows >= MIN_ROWS and x * rows >= least]

@@ -66,6 +66,11 @@ class Schema:
             parts.append(nn.functional.one_hot(codes, width).to(x.dtype))
         return torch.cat(parts, dim=1)
 
+    @property
+    def width(self) -> int:
+        """Columns of :meth:`design`."""
+        return len(self.design_places())
+
     def design_places(self, *, most: int = 64) -> tuple[int, ...]:
         """For every column of :meth:`design`, the place of the column that it is of; or its own."""
         if not self.cardinalities:

@@ -133,8 +133,8 @@ class Table:
         vars(out).update({k: v for k, v in vars(self).items() if k not in vars(out)})
         return out
 
-    def take(self, mask: Tensor) -> Table:
-        """The rows that `mask` (bool or indices) names."""
+    def take(self, mask: Tensor | slice) -> Table:
+        """The rows that `mask` (bool, indices or a slice) names."""
         return Table(self.tensor[mask], self.rows[mask], self.epoch[mask], self.step[mask])
 
     def scaled(self) -> Table:

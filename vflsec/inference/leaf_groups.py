@@ -12,6 +12,7 @@ from vflsec.errors import ThreatModelError
 
 _ROUNDS = 2**20
 """More rounds than any training has."""
+_PIECE = 2**18  # messages that are looked at together
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Leaves:
     def find(self, rows: Tensor) -> Tensor:
         """Places of sample ids that are all there."""
         return torch.searchsorted(self.rows, rows)
+
+    def among(self, *rows: Tensor) -> Leaves:
+        """The same of those of these rows that are there."""
+        there = torch.isin(self.rows, torch.cat(rows))
+        return Leaves(self.rows[there], self.nodes[there], self.trees)
 
     def code(self) -> tuple[Tensor, int]:
         """(group (n, T), number of groups): rows at one node of one tree are of one group."""
@@ -86,15 +92,16 @@ def find_leaves(view: View) -> Leaves:
     ]
     if not any(k[:3] == ("received", "partition", "all") for k in view.tables):
         view.received("partition", "all")  # says what is missing
-    rows = torch.cat([t.rows for t in tables]).unique()
-    of = [find_trees(view, t) for t in tables]
-    trees = torch.cat(of).unique()
+    parts = [t.take(slice(i, i + _PIECE)) for t in tables for i in range(0, len(t), _PIECE)]
+    rows = torch.cat([p.rows.unique() for p in parts]).unique()
+    trees = torch.cat([find_trees(view, p).unique() for p in parts]).unique()
     if not len(trees):
         raise ThreatModelError("no row of any tree is known in this view.")
     nodes = torch.zeros(len(rows) * len(trees), dtype=torch.int64, device=rows.device)
-    for table, tree in zip(tables, of, strict=True):
-        at = torch.searchsorted(rows, table.rows) * len(trees) + torch.searchsorted(trees, tree)
-        nodes.scatter_reduce_(0, at, table.tensor.reshape(-1).long(), "amax")
+    for p in parts:
+        tree = torch.searchsorted(trees, find_trees(view, p))
+        at = torch.searchsorted(rows, p.rows) * len(trees) + tree
+        nodes.scatter_reduce_(0, at, p.tensor.reshape(-1).long(), "amax")
     return Leaves(rows, nodes.reshape(len(rows), len(trees)), trees)
 
 

@@ -6,10 +6,7 @@ import importlib
 import inspect
 import itertools
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +18,7 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.nn.module_check import rows_of, try_module
 from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
 from vflsec.plugins.loading import contain, describe_error, find_place, hash_source
+from vflsec.runtime.out_of_memory import count_memory
 from vflsec.specs import Params
 
 KNUTH = 2654435761
@@ -126,23 +124,13 @@ def mlp(widths: Sequence[int], *, dropout: float = 0.0, last: bool = False) -> n
 def _fits(widths: Sequence[int]) -> None:
     """Weights, gradients and two moments of the optimizer, for the least number of replicas."""
     weights = sum((a + 1) * b for a, b in itertools.pairwise(widths))
-    needed, there = 4 * 4 * LEAST * weights, _memory()
+    needed, there = 4 * 4 * LEAST * weights, count_memory()
     if needed > there:
         shown = ", ".join(map(str, widths))
         raise ConfigError(
             f"layers of widths {shown}: training takes about {needed / 2**30:,.0f} GiB of memory, "
             f"there are {there / 2**30:,.0f}. Choose smaller hidden or cut."
         )
-
-
-def _memory() -> int:
-    """Bytes of memory that this process may use at most, as far as the system says."""
-    found = [2**40]
-    with suppress(AttributeError, OSError, ValueError):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    with suppress(OSError, ValueError):
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return min(found)
 
 
 def build_bottom(

@@ -41,21 +41,23 @@ def list_files(params: Mapping[str, Any]) -> list[str]:
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors; bfloat16 is widened to float32, which changes no number."""
     header: dict[str, Any] = {}
-    parts, at = [], 0
+    arrays, at = [], 0
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu()
         plain = plain.float() if plain.dtype == torch.bfloat16 else plain
         array = np.ascontiguousarray(plain.numpy())
-        data = array.tobytes()
         kind = _NAMES[array.dtype.newbyteorder("<").str if array.itemsize > 1 else array.dtype.str]
         header[name] = {
-            "dtype": kind, "shape": list(plain.shape), "data_offsets": [at, at + len(data)],
+            "dtype": kind, "shape": list(plain.shape), "data_offsets": [at, at + array.nbytes],
         }  # fmt: skip
-        parts.append(data)
-        at += len(data)
+        arrays.append(array)
+        at += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts))
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays:
+            file.write(array.data)
 
 
 def parse(

@@ -299,6 +299,9 @@ def estimate(
 _BASE = 450_000_000  # bytes of an audit of tiny tables: the libraries
 _COLUMNS = 60
 """Numbers of a row that are held at once in tables, designs and answers of attacks; assumed."""
+_ANSWERS = 20
+"""Answers on all columns of a party that are held at once: an attack's fits, and its baselines;
+measured."""
 
 
 def _compute_memory(groups: Sequence[Group]) -> int:
@@ -310,5 +313,12 @@ def _compute_memory(groups: Sequence[Group]) -> int:
         each = _COLUMNS + 2 * width * max(1, len(g.data.passive))
         size = 8 if g.cells[0].dtype == "float64" else 4
         stacked = min(32, len(g.cells))
-        largest = max(largest, g.data.rows * (8 * _COLUMNS + size * stacked * each))
+        needed: float = g.data.rows * (8 * _COLUMNS + size * stacked * each)
+        asked = [
+            min(_count_labelled(g), a.sample or math.inf)
+            for a in g.attacks
+            if registry.attacks.create(a.name, a.params).target == "feature"
+        ]  # fmt: skip
+        needed += 8 * max(asked, default=0) * g.data.width * (_ANSWERS + stacked)
+        largest = max(largest, needed)
     return int(_BASE + largest)

@@ -16,6 +16,7 @@ from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
 from vflsec.data.load import load_source
+from vflsec.data.prepare import build_schema
 from vflsec.data.table_spec import TABLE_KEYS, name_tables
 from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
@@ -170,7 +171,7 @@ class _Planner:
             check_divisible(source, info.split, seeds)
             tested = warn_of_few_tested(source, info.name, info.split)
             self.notes += filter(None, [tested, self._sampled(info)])
-            self.notes += warn_of_room(gates, info, source)
+            self.notes += warn_of_room(gates, info, source, self.root.audit.sample or 0)
         titled = list(zip(self.root.algorithm, self.cells.titles(), strict=True))
         for info, (algorithm, title) in itertools.product(infos, titled):
             params = flat_params(algorithm)
@@ -231,6 +232,7 @@ class _Planner:
             rarest=rarest,
             spare=count_spare_rows(source, info.split),
             label_holder=source.label_holder,
+            width=max(build_schema(p).width for p in source.parties.values()),
         )
         return info, source
 

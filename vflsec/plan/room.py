@@ -13,6 +13,7 @@ from vflsec.audit.gate import MIN_ROWS, Gate
 from vflsec.audit.metrics import ERROR_REMOVED, find_reach
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.truth_join import pick_one_each
+from vflsec.core.rng import numpy_generator
 from vflsec.errors import VflsecError
 
 if TYPE_CHECKING:
@@ -26,14 +27,22 @@ _MOST_ROWS, _MOST_COLUMNS, _FOLDS = 4000, 200, 5
 Floats = NDArray[np.float64]
 
 
-def warn_of_room(gates: Iterable[Gate], info: DataInfo, source: Source) -> list[str]:
-    """Which gates on labels an audit may be unable to decide, and why, a sentence each."""
+def warn_of_room(
+    gates: Iterable[Gate], info: DataInfo, source: Source, sample: int = 0
+) -> list[str]:
+    """Which gates on labels an audit may be unable to decide, and why, a sentence each.
+
+    Args:
+        gates: of the audit.
+        info, source: a data set.
+        sample: rows that attacks guess, 0 for all.
+    """
     here = [g for g in gates if g.target in ("*", "label") and g.dataset in ("*", info.name)]
     asked = [g for g in here if g.limits_leaks]
     if not asked or info.classes < 2 or info.labels or not info.labelled:
         return []
     try:
-        return list(dict.fromkeys(_warn(asked, info, source)))
+        return list(dict.fromkeys(_warn(asked, info, source, sample)))
     except VflsecError:
         return []  # training says why
 
@@ -67,19 +76,23 @@ def leaves_no_room(source: Source, limit: float) -> bool:
     return any(find_reach("auc")[1] - auc < limit for auc in ranks.values())
 
 
-def pick_people(source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """One of these rows of each person whom they are of."""
+def pick_scored(source: Source, rows: NDArray[np.int64], sample: int = 0) -> NDArray[np.int64]:
+    """Of `sample` of these rows (0 for all), drawn, one of each person whom they are of."""
+    if 0 < sample < len(rows):
+        rows = numpy_generator(0, "sample").permutation(rows)[:sample]
     people = None if source.group is None else source.group[rows]
     return rows[pick_one_each(people, rows)]
 
 
-def _warn(asked: Iterable[Gate], info: DataInfo, source: Source) -> Iterator[str]:
+def _warn(
+    asked: Iterable[Gate], info: DataInfo, source: Source, sample: int
+) -> Iterator[str]:  # fmt: skip
     task = _prepare(source, info.split)
     ranks = rank_by_own_columns(task)
     for gate in asked:
         if gate.of in EXPOSED:
             rows = np.flatnonzero(source.y >= 0) if task is None else task.sets["labelled"].numpy()
-            yield from _warn_of_luck(gate, info, source.y[pick_people(source, rows)])
+            yield from _warn_of_luck(gate, info, source.y[pick_scored(source, rows, sample)])
         elif gate.of in ("", "auc"):
             yield from _warn_of_own_columns(gate, info, ranks)
 
@@ -91,7 +104,8 @@ def _warn_of_luck(gate: Gate, info: DataInfo, y: NDArray[np.int64]) -> Iterator[
         return
     yield (
         f"{info.name}: the gate '{gate.label}' allows {show_exact(gate.threshold)} of {people} "
-        f"rows trained on, and luck alone names about {luck:.1f}. Have more or raise the limit."
+        f"rows that are guessed, and luck alone names about {luck:.1f}. Have more or raise the "
+        "limit."
     )
 
 

@@ -42,6 +42,7 @@ class DataInfo:
         missing: {party: {column: rows without a value}}.
         tables: of the user, see :mod:`vflsec.data.table_facts`.
         label_holder: whether the active party has labels and no column.
+        width: numbers of a prepared row of the party that has most, categories one by one.
     """
 
     name: str
@@ -57,6 +58,7 @@ class DataInfo:
     tables: UserTables = field(default_factory=UserTables)
     label_holder: bool = False
     labels: tuple[str, ...] = ()
+    width: int = 0
 
     @property
     def label(self) -> Label:

@@ -14,6 +14,7 @@ from vflsec.errors import format_count
 from vflsec.plan.values import Encryption, Group, Plan, Price
 from vflsec.report.console import print_blocks
 from vflsec.report.numbers import format_bytes, format_duration
+from vflsec.report.progress import warn_of_memory
 from vflsec.report.provenance import build_visible_table
 from vflsec.report.sanitize import clean_tree
 from vflsec.report.tables import build_profile
@@ -99,6 +100,8 @@ def _build_cost(cost: Price) -> Iterable[Block]:
         f"{format_count(round(cost.steps), 'step')}: roughly {seconds} on one CPU thread "
         f"({controls} for controls), {format_bytes(cost.memory_bytes)} of memory."
     )
+    if text := warn_of_memory(cost):
+        yield Paragraph(text, Tone.WARNING)
     if cost.views_bytes:
         yield Paragraph(
             f"With --keep-views: about {format_bytes(cost.views_bytes)} more on disk (--views-mb "

@@ -14,14 +14,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vflsec.errors import format_count
-from vflsec.report.numbers import format_duration
+from vflsec.report.numbers import format_bytes, format_duration
 from vflsec.report.sanitize import clean
 from vflsec.runtime.grouping import group_by
+from vflsec.runtime.out_of_memory import count_memory
 from vflsec.runtime.progress_protocol import Reporter
 
 if TYPE_CHECKING:
     from vflsec.audit.result_row import ResultRow
-    from vflsec.plan.values import Plan, Work
+    from vflsec.plan.values import Plan, Price, Work
 
 
 def reporter_for(console: Console) -> Reporter:
@@ -39,7 +40,19 @@ def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
         return f"{total} of {format_count(total, 'training')} done in {folder}{more}."
     if todo < total:
         return f"Resuming in {folder}: {total - todo} of {format_count(total, 'training')} done."
-    return f"{format_count(total, 'training')} into {folder}."
+    return f"{format_count(total, 'training')} into {folder}. {warn_of_memory(plan.cost)}".rstrip()
+
+
+def warn_of_memory(cost: Price) -> str:
+    """That this machine has less memory than is needed, or ''."""
+    needed, there = cost.memory_bytes, count_memory()
+    if needed <= there:
+        return ""
+    return (
+        f"About {format_bytes(needed)} of memory are needed, this machine has "
+        f"{format_bytes(there)}. Attack fewer rows (sample under [audit]) or train fewer systems "
+        "at once (--replicas)."
+    )
 
 
 class Lines(Reporter):

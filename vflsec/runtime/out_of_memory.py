@@ -1,9 +1,12 @@
-"""What tells that an allocator found no room, of the machine or of a GPU."""
+"""How much memory there is, and what tells that an allocator found none."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 Passing = Callable[[BaseException], bool]
 """Whether an error goes on to a caller who deals with it."""
@@ -26,3 +29,13 @@ def out_of_memory(error: BaseException) -> bool:
 def nothing(_: BaseException) -> bool:
     """No error goes on."""
     return False
+
+
+def count_memory() -> int:
+    """Bytes of memory that this process may use at most, as far as the system says."""
+    found = [2**40]
+    with suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(found)

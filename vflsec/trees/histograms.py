@@ -60,10 +60,11 @@ def add_up(codes: NDArray[np.int32], slot: Ints, weights: Floats, slots: int, bi
     """
     out = np.empty((slots, len(codes), bins, weights.shape[1]))
     start = slot * bins
+    each = [None if (w == 1).all() else np.ascontiguousarray(w) for w in weights.T]  # None: count
     for j, column in enumerate(codes):
         at = start + column
-        for k in range(weights.shape[1]):
-            out[:, j, :, k] = np.bincount(at, weights[:, k], slots * bins).reshape(slots, bins)
+        for k, w in enumerate(each):
+            out[:, j, :, k] = np.bincount(at, w, slots * bins).reshape(slots, bins)
     return out
 
 
