@@ -20,8 +20,8 @@ from torch import Tensor
 
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, Verdict
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import read_records
 from vflsec.audit.point import Training
+from vflsec.audit.result_row import ResultRow
 from vflsec.core import poisson_sampling
 from vflsec.core.rng import Streams
 from vflsec.engine.cohort import run_cohort
@@ -322,8 +322,8 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
     at = Training("w", "splitnn", name, strength).as_dict()
     found = [m for r in results for m in r.measures if m.metric == "epsilon_lower"]
     rows = [
-        {**at, "cell": str(s), "seed": s, "metric": m.metric, "value": m.value,
-         "notes": {**m.notes, "defense": name}}
+        ResultRow(**at, seed=s, metric=m.metric, value=m.value,
+                  notes={**m.notes, "defense": name})
         for s, m in enumerate(found)
     ]  # fmt: skip
     promised = [g for r in results for g in r.guarantees]
@@ -331,7 +331,7 @@ def judge(spec: Spec, first: int = 0) -> Verdict | None:
     if len(epsilons) < len(promised):
         return None
     claim = Claimed(**at, epsilon=max(epsilons), delta=max(g.delta for g in promised), by=name)
-    (verdict,) = judge_claims(read_records(rows), [claim])
+    (verdict,) = judge_claims(rows, [claim])
     return verdict
 
 

@@ -19,7 +19,7 @@ import torch
 
 from vflsec.audit.gate import EPSILON, FAIL
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import read_records
+from vflsec.audit.result_row import ResultRow
 from vflsec.epsilon import canary_bounds
 from vflsec.epsilon.claimed_vs_measured import Claimed, judge_claims
 from vflsec.epsilon.measured_claims import CONFIDENCE
@@ -73,12 +73,12 @@ def _failed(guesser: Guesser, audits: int, claim: dict[str, Any]) -> str:
                     score, coin, claimed=claim["epsilon"], confidence=CONFIDENCE
                 )
             )
-        rows: list[dict[str, Any]] = [
-            point | {"cell": str(s), "seed": s, "metric": EPSILON, "value": m.epsilon,
-                     "notes": {"defense": "x", "looks": m.looks, "confidence": CONFIDENCE}}
+        rows = [
+            ResultRow(**point, seed=s, metric=EPSILON, value=m.epsilon,
+                      notes={"defense": "x", "looks": m.looks, "confidence": CONFIDENCE})
             for s, m in enumerate(found)
         ]  # fmt: skip
-        (verdict,) = judge_claims(read_records(rows), [Claimed(**point, **claim, by="x")])
+        (verdict,) = judge_claims(rows, [Claimed(**point, **claim, by="x")])
         failed += verdict.verdict == FAIL
     of = clopper_pearson(failed, audits, 0.95)
     return f"{100 * failed / audits:.3g} % [{100 * (of.low or 0):.3g}, {100 * (of.high or 1):.3g}]"

@@ -17,7 +17,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +28,8 @@ from torch import Tensor
 
 from vflsec.audit import dosing
 from vflsec.audit.intervals import clopper_pearson
-from vflsec.audit.leakage import make_records, read_records, summarise
+from vflsec.audit.leakage import complete_rows, list_rows, summarise
+from vflsec.audit.result_row import ResultRow
 from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.data.load import load_source
@@ -81,8 +82,8 @@ class Line:
     trained: tuple[int, int, float]
 
 
-def audits(count: int, shares: Sequence[float], doses: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """Records of audits with five seeds each, the defense forgetting each share of the rows."""
+def audits(count: int, shares: Sequence[float], doses: Sequence[float]) -> Iterator[ResultRow]:
+    """Rows of audits with five seeds each, the defense forgetting each share of the rows."""
     section: dict[str, Any] = {"name": "leaky"}
     specs = [
         AttackSpec(n, adversary=("passive",), known_rows=20, dosing=tuple(doses)) for n in ATTACKS
@@ -99,14 +100,14 @@ def audits(count: int, shares: Sequence[float], doses: Sequence[float]) -> Itera
         ]
         with registered(Forgets()):
             for result in run_cohort(cells, specs, tasks, device="cpu"):
-                for row in make_records(result):
-                    if row["attack_key"] in keys:
-                        yield row | {"dataset": f"d{result.spec.seed // 1000}", "known_rows": 20}
+                for row in list_rows(result):
+                    if row.attack_key in keys:
+                        yield replace(row, dataset=f"d{result.spec.seed // 1000}", known_rows=20)
 
 
 def planted(count: int) -> list[dict[str, Any]]:
     """What was found of each dose in audits of a training that tells nothing."""
-    every = read_records(audits(count, (0.0,), SHARES))
+    every = complete_rows(audits(count, (0.0,), SHARES))
     laid = [r for r in every if dosing.MARK in r.phase]
     return write_plain(dosing.build_curve(summarise(laid, CONFIDENCE), CONFIDENCE))
 
@@ -114,7 +115,7 @@ def planted(count: int) -> list[dict[str, Any]]:
 def trained(count: int) -> list[dict[str, Any]]:
     """The same of trainings that forget as many rows."""
     out = []
-    for p in summarise(read_records(list(audits(count, (0.0, *SHARES), ()))), CONFIDENCE):
+    for p in summarise(complete_rows(audits(count, (0.0, *SHARES), ())), CONFIDENCE):
         leak = p.leakage
         if leak is not None and p.is_main:
             out.append({

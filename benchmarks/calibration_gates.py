@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +29,10 @@ from scipy import special
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.intervals import clopper_pearson, conditional_holm, mean_of
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import make_records, read_records, summarise
+from vflsec.audit.leakage import complete_rows, list_rows, summarise
 from vflsec.audit.metrics import score
+from vflsec.audit.point import UNDEFENDED
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Guess, Truth
 from vflsec.data.load import load_source
@@ -103,8 +104,8 @@ class World:
         return ", ".join(said)
 
 
-def simulated(count: int, world: World, first: int) -> Iterator[dict[str, Any]]:
-    """Records of `count` audits; generators are seeded by (`first`, audit)."""
+def simulated(count: int, world: World, first: int) -> Iterator[ResultRow]:
+    """Rows of `count` audits; generators are seeded by (`first`, audit)."""
     ids = np.arange(ROWS)
     for a in range(count):
         rng = np.random.default_rng([first, a])
@@ -125,13 +126,11 @@ def simulated(count: int, world: World, first: int) -> Iterator[dict[str, Any]]:
             for k, auc in enumerate(np.clip(real, 0.02, 0.995)):
                 guess = separation(auc) * labels + world.shared * noise
                 guess += np.sqrt(1 - world.shared**2) * rest[k]
-                yield {
-                    "cell": f"{a}-{seed}", "dataset": f"d{a}", "algorithm": "simulated",
-                    "seed": seed, "phase": "train", "split": "test", "adversary": "passive",
-                    "attack": f"a{k}", "target": "label", "metric": "auc",
-                    "value": _auc(guess, truth, ids), "n": ROWS, "chance": 0.5,
-                    "controls": controls,
-                }  # fmt: skip
+                yield ResultRow(
+                    f"d{a}", "simulated", UNDEFENDED, 0.0, "train", "passive", f"a{k}",
+                    cell=f"{a}-{seed}", seed=seed, target="label", split="test", metric="auc",
+                    value=_auc(guess, truth, ids), n=ROWS, chance=0.5, controls=controls,
+                )  # fmt: skip
 
 
 def weaker(gap: float, noise: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -191,15 +190,15 @@ def _auc(scores: np.ndarray, truth: Truth, ids: np.ndarray) -> float:
     return found[0].value
 
 
-def verdicts(made: Sequence[dict[str, Any]], gate: Gate) -> list[Verdict]:
+def verdicts(made: Iterable[ResultRow], gate: Gate) -> list[Verdict]:
     """One verdict for every audit; every attack counts as shown to work."""
-    summary = summarise(read_records(made))
+    summary = summarise(complete_rows(made))
     alive = {r.place: Validation(True, "planted") for r in summary}
     return judge(summary, [gate], alive)
 
 
-def trained(name: str, audits: int, shuffle: bool) -> list[dict[str, Any]]:
-    """Records of really trained audits: fresh worlds, split networks, three attacks.
+def trained(name: str, audits: int, shuffle: bool) -> list[ResultRow]:
+    """Rows of really trained audits: fresh worlds, split networks, three attacks.
 
     Every audit has its own five seeds, and so its own worlds, networks and known rows.
     """
@@ -210,7 +209,7 @@ def trained(name: str, audits: int, shuffle: bool) -> list[dict[str, Any]]:
         for n in ("model_completion", "norm", "direction")
     ]
     known = {a.key: a.known_rows for a in attacks}
-    out: list[dict[str, Any]] = []
+    out: list[ResultRow] = []
     for chunk in (range(i, min(i + 6, audits)) for i in range(0, audits, 6)):
         seeds = [1000 * a + s for a in chunk for s in range(SEEDS)]
         tasks, cells = {}, []
@@ -219,10 +218,8 @@ def trained(name: str, audits: int, shuffle: bool) -> list[dict[str, Any]]:
             tasks[seed] = make_task(source, seed, shuffle_labels=shuffle)
             cells.append(CellSpec(section, "splitnn", params, (), seed))
         for result in run_cohort(cells, attacks, tasks, device="cpu"):
-            audit = result.spec.seed // 1000
-            for row in make_records(result):
-                extra = {"dataset": f"d{audit}", "known_rows": known.get(row["attack_key"])}
-                out.append(row | extra)
+            name = f"d{result.spec.seed // 1000}"
+            out += [replace(r, dataset=name) for r in list_rows(result, known_rows=known)]
     return out
 
 
@@ -298,7 +295,7 @@ def add_trained(add: Callable[[str, str, Gate, Sequence[Verdict]], None], audits
         add("Trained systems", "sealed, 3 attacks", gate, verdicts(real, gate))
     real = trained("leaky", max(audits // 3, 1), shuffle=False)
     add("Trained systems", "leaky, 3 attacks", TENTH, verdicts(real, TENTH))
-    points = summarise(read_records(real))
+    points = summarise(complete_rows(real))
     by = group_by((p for p in points if p.is_main), lambda p: (p.attack, p.split))
     gains = {at: mean_of(known(p.advantage.mean for p in of)) for at, of in sorted(by.items())}
     return ", ".join(f"{a} {gain:+.2f} ({s} rows)" for (a, s), gain in gains.items())

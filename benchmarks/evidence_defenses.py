@@ -25,6 +25,7 @@ import torch
 from evidence_pages import opening, table
 
 from vflsec.audit import leakage
+from vflsec.audit.point import UNDEFENDED, Training
 from vflsec.audit.tradeoff_curves import build_curves
 from vflsec.core.policy import Policy
 from vflsec.core.rng import generator
@@ -213,9 +214,9 @@ def run(
         cells = [cell for _, cell in cohort]
         results = run_cohort(cells, list(columns.values()), tasks, device="cpu", shared=controls)
         for (strength, _), result in zip(cohort, results, strict=True):
-            for r in leakage.make_records(result):
-                found.append(r | {"known_rows": 20, "defense": name, "strength": strength})
-    points = leakage.summarise(leakage.read_records(found), 0.95)
+            at = Training(data, "splitnn", name or UNDEFENDED, strength)
+            found += [replace(r, known_rows=20) for r in leakage.list_rows(result, at)]
+    points = leakage.summarise(leakage.complete_rows(found), 0.95)
     points = [p for p in points if p.split == "train" and p.metric == p.primary]
     caps = {c.attack: c.cap for c in build_curves(points) if c.cap is not None}
     labels = {spec.label: c for c, spec in columns.items()}

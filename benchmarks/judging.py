@@ -1,6 +1,6 @@
 """What judging costs for each point: synthetic cells, 100 to 10^4 of them.
 
-Of each size, from records to points (``vflsec.audit.leakage``): microseconds of processor time for
+Of each size, from rows to points (``vflsec.audit.leakage``): microseconds of processor time for
 each row of the results and for each point, which should not grow. Cells are 5 seeds of one
 training each, with the main task's figure and two attacks in two metrics beside six controls.
 
@@ -16,14 +16,16 @@ import argparse
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import complete_rows, summarise
 from vflsec.audit.looks import Looks
+from vflsec.audit.result_row import ResultRow
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import make_record
 from vflsec.engine.dry_run import make_plan
@@ -39,21 +41,25 @@ _BESIDE: dict[str, dict[str, float | None]] = {
 }
 
 
-def records(cells: int) -> Iterator[Mapping[str, object]]:
+def draw_rows(cells: int) -> Iterator[ResultRow]:
     """Measures of this many trainings."""
     g = np.random.default_rng(0)
     for k in range(cells):
         point, seed = divmod(k, SEEDS)
-        cell = {"cell": f"{k:08x}", "dataset": "d", "algorithm": "splitnn", "phase": "train",
-                "defense": "iso", "strength": float(point), "seed": seed, "n": 1000,
-                "split": "test", "bytes": 1e6, "messages": 100}  # fmt: skip
-        yield {**cell, "metric": "auc", "value": g.uniform(0.5, 1), "chance": 0.5}
+        cell = ResultRow(
+            "d", "splitnn", "iso", float(point), "train", cell=f"{k:08x}", seed=seed, n=1000,
+            split="test", metric="auc", value=g.uniform(0.5, 1), chance=0.5, bytes=1e6,
+            messages=100,
+        )  # fmt: skip
+        yield cell
         for attack in ("norm", "direction"):
             for metric, chance in CHANCES.items():
                 told = {f"c{i}": {"value": g.uniform(0.4, 0.7), "cv": 0.5} for i in range(CONTROLS)}
-                yield {**cell, "attack": attack, "attack_key": attack, "adversary": "passive",
-                       "target": "label", "known_rows": 20, "metric": metric, "chance": chance,
-                       "value": g.uniform(0.4, 1), "controls": told}  # fmt: skip
+                yield replace(
+                    cell, attack=attack, attack_key=attack, adversary="passive", target="label",
+                    known_rows=20, metric=metric, chance=chance, value=g.uniform(0.4, 1),
+                    controls=told,
+                )  # fmt: skip
 
 
 def scenario(strengths: int) -> dict[str, Any]:
@@ -86,9 +92,9 @@ def result(cell: CellSpec, attacks: tuple[AttackSpec, ...], g: np.random.Generat
 
 def time_points(cells: int) -> tuple[int, float, float]:
     """How many points, microseconds of each row of the results, and of each point."""
-    made = list(records(cells))
+    made = list(draw_rows(cells))
     start = time.process_time()
-    rows = read_records(made)
+    rows = complete_rows(made)
     framed = time.process_time()
     points = summarise(rows)
     done = time.process_time()
@@ -120,7 +126,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, nargs="+", default=[100, 1000, 10_000])
     parser.add_argument("--whole", action="store_true", help="also whole audits")
     given = parser.parse_args()
-    print("cells, points: us a row of read_records, us a point of summarise; MB at most")
+    print("cells, points: us a row of complete_rows, us a point of summarise; MB at most")
     for cells in given.cells:
         points, row, point = time_points(cells)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

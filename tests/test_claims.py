@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from vflsec.audit.leakage import make_records, results_frame
+from vflsec.audit.leakage import complete_rows, list_rows
+from vflsec.audit.result_row import results_table
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import run_cohort
 from vflsec.plugins import registry
@@ -33,7 +34,8 @@ def audit(name: str, strengths: tuple[float, ...], seeds: int, null: bool = Fals
         for s in range(seeds)
     ]
     results = run_cohort(cells, ATTACKS, tasks, device="cpu")
-    return results_frame(r for result in results for r in make_records(result))
+    rows = (r for result in results for r in list_rows(result))
+    return results_table(complete_rows(rows))
 
 
 def advantages(

@@ -17,7 +17,7 @@ import pandas as pd
 
 from vflsec.audit import leakage
 from vflsec.audit.point import points_frame
-from vflsec.audit.result_row import read_rows
+from vflsec.audit.result_row import ResultRow, results_table
 from vflsec.audit.scoring import main_task, score_answer
 from vflsec.audit_tables import check_arguments, list_defenses, list_sections, open_tables
 from vflsec.cli.draft import Wishes
@@ -130,7 +130,7 @@ class Trained:
         found = main_task(self._moment.phase.name, predictions, tasks)
         for result, measures in zip(results, found, strict=True):
             result.measures += measures
-        frame = _frame(results)
+        frame = results_table(_complete_rows(results))
         return frame[["defense", "strength", "seed", "split", "metric", "value", "low", "high"]]
 
     @property
@@ -314,10 +314,10 @@ def measure(
                 of_embedding = p.attack.target == "embedding"
                 sent = trained._moment.embeddings(p.spec, r) if of_embedding else None
                 result.measures += score_answer(answer, training.task(r), sent)
-    frame = _frame(results, {p.spec.key: p.spec.of_label for p in made})
+    rows = _complete_rows(results, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
-        return frame
-    found = points_frame(leakage.summarise(read_rows(frame), confidence))
+        return results_table(rows)
+    found = points_frame(leakage.summarise(rows, confidence))
     return found[[c for c in _SHOWN if c in found.columns]]
 
 
@@ -347,14 +347,12 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def _frame(
-    results: Sequence[CellResult], labels: Mapping[str, str] = MappingProxyType({})
-) -> pd.DataFrame:
-    """Tidy results; `labels` are those of several that attacks are on, by the attack's key."""
-    return leakage.results_frame(
-        row | {"of_label": labels.get(row["attack_key"], "")}
-        for result in results
-        for row in leakage.make_records(result)
+def _complete_rows(
+    results: Iterable[CellResult], of_label: Mapping[str, str] = MappingProxyType({})
+) -> list[ResultRow]:
+    """What was measured; `of_label` are those of several labels, by the attack's key."""
+    return leakage.complete_rows(
+        row for result in results for row in leakage.list_rows(result, of_label=of_label)
     )
 
 

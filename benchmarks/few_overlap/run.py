@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -15,17 +15,15 @@ import pandas as pd
 from few_overlap.parts import KNOWN, Part, Probe, Row
 from few_overlap.worlds import BUILD, World, tasks_of
 from vflsec._version import __version__
-from vflsec.audit.leakage import make_records, read_records, summarise
+from vflsec.audit.leakage import complete_rows, list_rows, summarise
 from vflsec.audit.point import points_frame
-from vflsec.audit.result_row import results_table
+from vflsec.audit.result_row import ResultRow, results_table
 from vflsec.core.task import Task
 from vflsec.engine.cohort import run_cohort
+from vflsec.runtime.typed_values import read_as, write_plain
 from vflsec.specs import AttackSpec, CellResult, CellSpec
 
 STORE = BUILD / "few_overlap.json"
-FIELDS = ("cell", "dataset", "seed", "metric", "value", "chance", "phase", "adversary", "attack",
-          "attack_key", "target", "split", "n", "controls", "status", "reason", "bytes",
-          "messages")  # fmt: skip
 
 
 @dataclass
@@ -38,7 +36,7 @@ class Found:
         kept: epoch of the last phase that was kept, a value a seed.
         told: bytes that passive parties received in the last phase, a value a seed.
         chosen: swept parameters.
-        made: records of all measures on test and training rows.
+        made: rows of all measures on test and training rows.
         seconds: of CPU.
         leaks: {title of a probe: (values, advantages), a value a seed each}.
     """
@@ -48,22 +46,20 @@ class Found:
     kept: list[float] = field(default_factory=list)
     told: list[float] = field(default_factory=list)
     chosen: str = ""
-    made: list[dict[str, Any]] = field(default_factory=list)
+    made: tuple[ResultRow, ...] = ()
     seconds: float = 0.0
     leaks: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
 
     @property
     def megabytes(self) -> list[float]:
         """All that was sent in training, a value a seed."""
-        by_seed = {r["seed"]: r["bytes"] / 1e6 for r in self.made}
+        by_seed = {r.seed: (r.bytes or 0.0) / 1e6 for r in self.made}
         return [by_seed[s] for s in sorted(by_seed)]
 
     @property
     def silent(self) -> set[tuple[str, str]]:
         """(attack, phase) where there was nothing to look at."""
-        return {
-            (r["attack"], r["phase"]) for r in self.made if r["status"] == "not-observable"
-        }  # fmt: skip
+        return {(r.attack, r.phase) for r in self.made if r.status == "not-observable"}
 
 
 def train(
@@ -117,12 +113,12 @@ def run(part: Part, world: World, row: Row, tasks: Mapping[int, Task]) -> Found:
         found.messages.append(sum(x.messages for x in sent if x.kind in ("embedding", "gradient")))
         found.told.append(sum(x.bytes for x in down))
         found.kept.append(float(r.facts.kept[phases[-1]]))
-    found.made = [
-        {k: r[k] for k in FIELDS} | {"cell": f"{row.title} {r['cell']}", "algorithm": row.title}
+    found.made = tuple(
+        replace(r, algorithm=row.title, known_rows=KNOWN, by_class=(), notes={})
         for result in results
-        for r in make_records(result)
-        if r["split"] != "validation"
-    ]
+        for r in list_rows(result)
+        if r.split != "validation"
+    )
     found.seconds = time.process_time() - begun
     return found
 
@@ -133,8 +129,7 @@ def leaks(part: Part, world: World, found: Mapping[str, Found]) -> pd.DataFrame:
     Returns:
         points, means over seeds, of everything that was measured.
     """
-    every = [{**r, "known_rows": KNOWN} for f in found.values() for r in f.made]
-    rows = read_records(every)
+    rows = complete_rows(r for f in found.values() for r in f.made)
     frame = results_table(rows)
     for probe in part.probes:
         wanted = probe.metrics or (world.metric,)
@@ -167,9 +162,9 @@ class Store:
         if key not in self.kept:
             found = run(part, world, row, tasks_of(world, seeds))
             print(f"{part.key}: {world.key}: {row.title}: {found.seconds:.0f} s", flush=True)
-            self.kept[key] = asdict(found)
+            self.kept[key] = write_plain(found)
             STORE.parent.mkdir(parents=True, exist_ok=True)
             half = STORE.with_suffix(".part")
-            half.write_text(json.dumps(self.kept, default=float), encoding="utf-8")
+            half.write_text(json.dumps(self.kept), encoding="utf-8")
             half.replace(STORE)
-        return Found(**self.kept[key])
+        return read_as(Found, self.kept[key])

@@ -8,7 +8,7 @@ import pytest
 from cohorts import cohort
 from sampled import sampled
 
-from vflsec.audit.leakage import make_records, results_frame
+from vflsec.audit.leakage import complete_rows, list_rows
 from vflsec.specs import AttackSpec, CellResult
 from vflsec.testing import small_task
 
@@ -56,8 +56,7 @@ def test_a_goal_that_is_no_class_is_not_applicable() -> None:
 
 
 def test_the_figures_fit_the_results_table() -> None:
-    rows = [r for result in run("replay", {}) for r in make_records(result)]
-    frame = results_frame(rows)
-    rate = frame[frame.metric == "success_rate"]
-    assert (rate.advantage > 0.3).all()
-    assert rate.control.isin(["clean", "chance"]).all()
+    rows = complete_rows(r for result in run("replay", {}) for r in list_rows(result))
+    rate = [r for r in rows if r.metric == "success_rate"]
+    assert rate
+    assert all(r.advantage > 0.3 and r.control in ("clean", "chance") for r in rate)

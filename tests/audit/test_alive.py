@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import rows
+from gate_rows import points_of, rows
 from scipy import stats
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.leakage_claims import correct, find_claims
 from vflsec.audit.point import Grants
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation, find_validated, name_places
 
 
-def shown(records: list[dict[str, Any]], *control: dict[str, Any], **kw: Any) -> Any:
-    planted = summarise(read_records(control)) if control else None
-    return find_validated(summarise(read_records(records)), planted, **kw)
+def shown(records: list[ResultRow], *control: ResultRow, **kw: Any) -> Any:
+    planted = points_of(control) if control else None
+    return find_validated(points_of(records), planted, **kw)
 
 
 def told(found: Any) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def test_alive_on_own_data_or_in_the_positive_control() -> None:
     (never,) = shown(rows(0.3, defense="iso", strength=1.0)).values()
     assert (never.validated, never.code) == (False, "never_undefended")
 
-    def first(records: list[dict[str, Any]]) -> bool:
+    def first(records: list[ResultRow]) -> bool:
         return bool(next(iter(shown(records).values())).validated)
 
     assert not first(rows(0.3, (0.0,)))
@@ -56,9 +57,9 @@ def test_alive_on_own_data_or_in_the_positive_control() -> None:
 
 def test_what_cannot_be_made_is_not_silent() -> None:
     """A gate sets it aside and passes, and a search said that no gate passes beside it."""
-    gone = [r | {"status": s} for s in ("not-applicable", "not-observable", "error")
+    gone = [replace(r, status=s) for s in ("not-applicable", "not-observable", "error")
             for r in rows(0.0, attack=s)]  # fmt: skip
-    half = [r | {"status": "ok" if r["seed"] else "not-applicable"} for r in rows(0, attack="half")]
+    half = [replace(r, status="ok" if r.seed else "not-applicable") for r in rows(0, attack="half")]
     found = told(shown([*rows(0.3), *gone, *half]))
     assert {k: v.validated for k, v in found.items()} == {
         "direction": True, "error": False, "half": False,
@@ -76,7 +77,7 @@ def test_alive_is_told_of_one_place_and_never_pooled() -> None:
         records = [*loud, *rows(0.0, attack_key="b")]
         places = shown(records)
         assert [v.validated for v in places.values()] == [True, False]
-        summary = summarise(read_records(records))
+        summary = points_of(records)
         bare = summary[-1]
         quiet = [p for p in summary if p.attack_key == "b"]
         (verdict,) = judge(quiet, [gate], places)
@@ -207,7 +208,7 @@ def test_no_attack_is_shown_to_work_by_luck_at_one_of_many_places() -> None:
     loud = [r for name in names for r in rows(0.3, attack=name)]
     assert told(shown([*lucky, *loud]))["direction"].validated
     for other in ({"dataset": "other"}, {"adversary": "shop"}, {"target": "feature"}):
-        assert told(shown([*lucky, *(r | other for r in idle)]))["direction"].validated
+        assert told(shown([*lucky, *(replace(r, **other) for r in idle)]))["direction"].validated
     rng = np.random.default_rng(0)
     wrong = 0
     for _ in range(60):
@@ -234,8 +235,8 @@ def test_what_leaks_significantly_is_shown_to_work() -> None:
             for r in rows(0.02 * k, 0.05 * rng.standard_normal(5), attack=f"a{k}", adversary=who,
                           target=target, phase=phase)
         ]  # fmt: skip
-        idle = [r | {"value": 0.5, "dataset": "planted"} for r in own]
-        points = summarise(read_records(own))
+        idle = [replace(r, value=0.5, dataset="planted") for r in own]
+        points = points_of(own)
         works = {p.attack for p, v in shown(own, *idle).items() if v.validated}
         found = {c.attack for c in find_claims(correct(points)) if c.is_leak}
         assert found <= works

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from gate_rows import rows
+from gate_rows import points_of, record
 from scipy import stats
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
@@ -46,7 +45,7 @@ def test_it_is_read_back_from_a_point() -> None:
     assert Leakage.of({"controls": {}, "named": "", "advantage": None}) is None
 
 
-def audits(count: int, true: float, rng: np.random.Generator) -> list[dict[str, Any]]:
+def audits(count: int, true: float, rng: np.random.Generator) -> list[ResultRow]:
     """Audits with controls at GAPS behind the best, chosen among by noisy cross-validation."""
     out = []
     for a in range(count):
@@ -58,15 +57,14 @@ def audits(count: int, true: float, rng: np.random.Generator) -> list[dict[str, 
                     (g, 0.6 - g + rng.normal(0, 0.08)) for g in GAPS
                 )
             }  # fmt: skip
-            more = {"cell": f"{a}-{seed}", "seed": seed, "value": value, "controls": controls}
-            out += rows(0.0, (0.0,), dataset=f"d{a}", **more)
+            out.append(record(seed, value, dataset=f"d{a}", controls=controls))
     return out
 
 
 def rates(true: float, seed: int) -> tuple[float, float, float]:
     """Shares of FAIL and of PASS at a limit of 0.1, and of FAIL by the named control alone."""
     count = 150
-    summary = summarise(read_records(audits(count, true, np.random.default_rng(seed))))
+    summary = points_of(audits(count, true, np.random.default_rng(seed)))
     shown = {r.place: Validation(True, "") for r in summary}
     found = [v.verdict for v in judge(summary, [Gate(max=0.1, of="auc")], shown)]
     one = 0

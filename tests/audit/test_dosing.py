@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from vflsec.audit.dosing import (
     compute_planted_gain,
     find_least_dose,
 )
-from vflsec.audit.leakage import make_records, read_records, summarise
+from vflsec.audit.leakage import complete_rows, list_rows, summarise
 from vflsec.audit.planted_leak import plant_leak
 from vflsec.core.guess import Truth
 from vflsec.core.view import Facts, Known, Schema, Table, View
@@ -140,10 +139,9 @@ def test_trained_worlds_find_a_large_dose_and_not_a_small_one() -> None:
     attacks = [
         AttackSpec("direction", {"positives": 5}, ("passive1",), dosing=(0.01, 0.6)),
     ]
-    made: list[dict[str, Any]] = []
-    for result in run_cohort(cells, attacks, tasks, device="cpu"):
-        made += list(make_records(result))
-    doses = [r for r in read_records(made) if MARK in r.phase]
+    results = run_cohort(cells, attacks, tasks, device="cpu")
+    made = [row for result in results for row in list_rows(result)]
+    doses = [r for r in complete_rows(made) if MARK in r.phase]
     assert {r.phase for r in doses} == {"train@dose=0.01", "train@dose=0.6"}
     assert all(r.advantage is not None for r in doses)
     small, large = build_curve(summarise(doses))

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import rows
+from gate_rows import points_of, record
 from scipy import stats
 from scored import score_rows
 
 from vflsec.audit.controls import Leakage, as_shares
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.leakage_claims import Quantity, correct, find_claims
 from vflsec.audit.metrics import ERROR_REMOVED
 from vflsec.audit.point import Point, write_points
@@ -28,10 +27,10 @@ NAMED = Gate(max=0.25, of=ERROR_REMOVED)
 def audited(gained: tuple[float, ...], *gates: Gate, **extra: Any) -> tuple[Point, list[Verdict]]:
     """The point in shares of an attack that gains so much over `OWN`, and verdicts."""
     records = [
-        r | {"controls": {"own": {"value": own, "cv": own}}, "value": own + gain, **extra}
-        for r, own, gain in zip(rows(0.0), OWN, gained, strict=True)
+        record(s, own + gain, n=500, controls={"own": {"value": own, "cv": own}}, **extra)
+        for s, (own, gain) in enumerate(zip(OWN, gained, strict=True))
     ]
-    points = summarise(read_records(records), shares=True)
+    points = points_of(records, shares=True)
     assert points == list(map(Point.read, write_points(points)))
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
     return of, judge(points, gates, {of.place: Validation(True, "shown")})
@@ -69,11 +68,11 @@ def test_an_error_that_is_within_the_limit_already_is_judged_by_what_is_removed(
     errors = (0.06, 0.05, 0.07, 0.06, 0.055)
     noise = (0.002, -0.002, 0.0, 0.001, -0.001)
     records = [
-        r | {"controls": {"own": {"value": own, "cv": own}}, "value": (1 - removed) * own + e,
-             "metric": metric, "target": "property", "chance": 0.2}
-        for r, own, e in zip(rows(0.0), errors, noise, strict=True)
+        record(s, (1 - removed) * own + e, n=500, metric=metric, target="property", chance=0.2,
+               controls={"own": {"value": own, "cv": own}})
+        for s, (own, e) in enumerate(zip(errors, noise, strict=True))
     ]  # fmt: skip
-    points = summarise(read_records(records), shares=True)
+    points = points_of(records, shares=True)
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
     (v,) = judge(points, [Gate(max=0.1)], {of.place: Validation(True, "shown")})
     assert (v.verdict, v.judged_by) == (verdict, ERROR_REMOVED)
@@ -147,10 +146,10 @@ def test_a_claim_stays_in_the_metric_of_the_attack_where_that_leaks_too() -> Non
     """A gate on what was removed failed: 0.68 of the error stood beside gains of 0.13 of AUC."""
     owns = (0.85, 0.86, 0.87, 0.86, 0.86)
     records = [
-        r | {"controls": {"own": {"value": own, "cv": own}}, "value": own + 0.8 * (1 - own)}
-        for r, own in zip(rows(0.0), owns, strict=True)
+        record(s, own + 0.8 * (1 - own), n=500, controls={"own": {"value": own, "cv": own}})
+        for s, own in enumerate(owns)
     ]
-    points = summarise(read_records(records), shares=True)
+    points = points_of(records, shares=True)
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
     verdicts = judge(points, [NAMED], {of.place: Validation(True, "shown")})
     assert [v.verdict for v in verdicts] == ["FAIL"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import one, rows
+from gate_rows import one, points_of, record, rows
 from scipy import stats
 from scored import score_rows
 
@@ -19,9 +19,9 @@ from vflsec.audit.dosing import identify_curve
 from vflsec.audit.exposed import Counts, Exposed, WorstClass, count_by_class
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.metrics import Score
 from vflsec.audit.point import Point, points_frame, write_points
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 from vflsec.core.guess import Truth
 from vflsec.errors import ShapeError
@@ -170,7 +170,7 @@ def test_seeds_that_are_said_to_decide_on_exposed_people_do() -> None:
 
 
 def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **extra: Any
-            ) -> list[dict[str, Any]]:  # fmt: skip
+            ) -> list[ResultRow]:  # fmt: skip
     """An attack and its baseline on drawn labels, in every metric, as an audit has them."""
     out = []
     for k in range(seeds):
@@ -180,28 +180,25 @@ def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **
         found, beside = (score_rows(s, y, *names, prior=prior).values() for s in (mine, own))
         for m, c in zip(found, beside, strict=True):
             own_of = {x.label: x for x in c.by_class}
-            out.append({
-                "cell": str(k), "dataset": "toy", "algorithm": "splitnn", "seed": k,
-                "split": "train", "adversary": "bank", "attack": attack, "target": "label",
-                "metric": m.metric, "primary": names[0], "value": m.value, "n": m.n,
-                "chance": m.chance, "turned": m.turned,
-                "controls": {"own": {"value": c.value, "cv": 0.6}},
-                "by_class": tuple(
+            out.append(record(
+                k, m.value, split="train", attack=attack, metric=m.metric, primary=names[0], n=m.n,
+                chance=m.chance, turned=m.turned, controls={"own": {"value": c.value, "cv": 0.6}},
+                by_class=tuple(
                     replace(x, own={"own": own_of[x.label].share},
                             own_sure=x.own_sure | {"own": own_of[x.label].sure}) for x in m.by_class
-                ),
-            } | extra)  # fmt: skip
+                ), **extra,
+            ))  # fmt: skip
     return out
 
 
-def judge_all(found: Sequence[dict[str, Any]], *gates: Gate) -> tuple[list[Point], list[Verdict]]:
-    points = summarise(read_records(found))
+def judge_all(found: Sequence[ResultRow], *gates: Gate) -> tuple[list[Point], list[Verdict]]:
+    points = points_of(found)
     shown = {p.place: Validation(True, "shown") for p in points}
     return points, judge(points, gates, shown)
 
 
 def test_a_planted_leak_of_auc_says_nothing_of_exposed_people() -> None:
-    points = summarise(read_records(records(marked(0.0), 5)))
+    points = points_of(records(marked(0.0), 5))
     shown = {p.place: Validation(True, "shown") for p in points}
     doses = {identify_curve(p): 0.001 for p in points if p.metric == "auc"}
     gates = Gate(max=0.1, detect=0.002), Gate(max=0.05, of="exposed", detect=0.002)

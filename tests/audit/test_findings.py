@@ -1,33 +1,34 @@
 """Sentences follow the intervals: the same words never cover two different findings."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import gate_rows
 import pytest
-from gate_rows import STEADY, task
+from gate_rows import STEADY, points_of, task
 
 from vflsec.audit.findings import Finding, build_findings
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 
 
 def rows(
     value: float, control: float = 0.5, name: str = "majority", noise: Any = STEADY, **extra: Any
-) -> list[dict[str, Any]]:
+) -> list[ResultRow]:
     """Of an attack beside one control."""
     beside = {name: {"value": control, "cv": None if name == "majority" else control}}
     return gate_rows.rows(value - 0.5, noise, **{"controls": beside, **extra})
 
 
-def told(records: list[dict[str, Any]], *gates: Gate) -> list[str]:
+def told(records: list[ResultRow], *gates: Gate) -> list[str]:
     return [f.text for f in found(records, *gates)]
 
 
-def found(records: list[dict[str, Any]], *gates: Gate) -> list[Finding]:
-    summary = summarise(read_records(records))
+def found(records: list[ResultRow], *gates: Gate) -> list[Finding]:
+    summary = points_of(records)
     shown = {p.place: Validation(True, "") for p in summary if p.attack}
     verdicts = judge(summary, gates, shown)
     return build_findings(summary, verdicts)
@@ -85,14 +86,14 @@ def test_one_seed_concludes_nothing() -> None:
 
 
 def test_what_stands_beside_nothing_is_no_leak() -> None:
-    (said,) = found([r | {"controls": {}, "chance": None} for r in rows(0.9)])
+    (said,) = found(rows(0.9, controls={}, chance=None))
     assert said.kind == "no_baseline"
 
 
 def test_what_could_not_be_scored_is_no_figure() -> None:
     """Of a rare label all ones may be among the known rows."""
-    records = [r | {"value": None, "controls": {}} for r in rows(0.9)]
-    after = [r | {"defense": "iso", "strength": 5.0} for r in records]
+    records = [replace(r, value=None, controls={}) for r in rows(0.9)]
+    after = [replace(r, defense="iso", strength=5.0) for r in records]
     kinds = [f.kind for f in found(records + after)]
     assert kinds == ["not_scored", "defense_undecided"]
 
@@ -167,7 +168,7 @@ def test_sentences_name_the_training_where_there_are_several() -> None:
     records = []
     for algorithm in ("splitnn", "oneshot"):
         for r in rows(0.9) + rows(0.8, **iso):
-            records.append({**r, "algorithm": algorithm, "cell": algorithm + r["cell"]})
+            records.append(replace(r, algorithm=algorithm, cell=algorithm + r.cell))
     said = found(records)
     for algorithm in ("splitnn", "oneshot"):
         mine = [f for f in said if f.place.algorithm == algorithm]

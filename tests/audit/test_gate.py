@@ -1,18 +1,18 @@
 """Verdicts: what passes, what fails, what stays open, and how often a sealed system is accused."""
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import LIVE, STEADY, WIDE, one, rows, task, verdicts_of
+from gate_rows import LIVE, STEADY, WIDE, one, points_of, record, rows, task, verdicts_of
 from scipy import stats
 
 from vflsec.audit.gate import Gate, Rule, Ruling, Verdict, exit_code
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import Training
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 from vflsec.errors import ConfigError
 
@@ -65,7 +65,7 @@ def test_absolute_metrics_and_utility() -> None:
     records = [*rows(0.2), *task(0.9), *task(0.85, defense="iso", strength=5.0)]
     assert one(records, Gate("auc", max=0.75)).verdict == "PASS"
     assert one(records, Gate("auc", max=0.65)).verdict == "FAIL"
-    summary = summarise(read_records(records))
+    summary = points_of(records)
     kept = judge(summary, [Gate("utility", min=0.84)], {})
     assert [(v.defense, v.verdict) for v in kept] == [("none", "PASS"), ("iso", "PASS")]
     kept = judge(summary, [Gate("utility", min=0.88)], {})
@@ -97,7 +97,7 @@ def test_an_attack_that_is_not_alive_cannot_pass_a_system() -> None:
 
 def test_a_gate_may_judge_attacks_on_one_thing_alone() -> None:
     """Columns leak, labels do not: each gate says its own, and one over both fails."""
-    feature = [r | {"target": "feature"} for r in rows(0.4, attack="embedding_inversion")]
+    feature = rows(0.4, attack="embedding_inversion", target="feature")
     both = [*rows(0.0), *feature]
     live = {"direction": Validation(True, ""), "embedding_inversion": Validation(True, "")}
     assert one(both, Gate(max=0.05), live).verdict == "FAIL"
@@ -157,7 +157,7 @@ def test_what_seeds_cannot_decide_says_why() -> None:
 
 def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
     gate = Gate(max=0.05, attack="direction")
-    nothing = judge(summarise(read_records([])), [gate], LIVE)
+    nothing = judge(points_of([]), [gate], LIVE)
     assert [(v.verdict, v.rule) for v in nothing] == [("INCONCLUSIVE", "nothing_selected")]
     blind = rows(0, status="not-observable", reason="no gradient is sent to bank")
     found = one(blind, gate)
@@ -179,7 +179,7 @@ def test_a_failed_seed_blocks_pass_but_not_fail() -> None:
     assert found.verdict == "INCONCLUSIVE"
     assert found.rule == "failed_runs"
     assert found.reason == "Cannot pass: 1 seed of direction failed (diverged)."
-    lost = [{**error[0], "attack": "norm", "metric": ""}]
+    lost = [replace(error[0], attack="norm", metric="")]
     assert one([*rows(0.0), *lost], gate).verdict == "INCONCLUSIVE"
     assert one([*rows(0.4), *error], gate).verdict == "FAIL"
     silent = rows(0, attack="norm", value=None)
@@ -193,19 +193,19 @@ def test_an_attack_that_failed_blocks_gates_on_rows_or_stages(of: dict[str, str]
     (lost,) = rows(0, (0.0,), attack="norm", split="", phase="", status="error", reason="broke")
     gate = Gate(max=0.05, **of)  # type: ignore[arg-type]
     assert one(kept, gate).verdict == "PASS"
-    found = one([*kept, lost | {"metric": "", "value": None}], gate)
+    found = one([*kept, replace(lost, metric="", value=None)], gate)
     assert (found.verdict, found.rule) == ("INCONCLUSIVE", "failed_runs")
     assert "1 seed of norm failed (broke)" in found.reason
-    there = [*kept, lost | {"phase": "later", "metric": "", "value": None}]
+    there = [*kept, replace(lost, phase="later", metric="", value=None)]
     assert one(there, gate).verdict == ("PASS" if "phase" in of else "INCONCLUSIVE")
-    aside = lost | {"status": "not-observable", "metric": "", "value": None}
+    aside = replace(lost, status="not-observable", metric="", value=None)
     assert one([*kept, aside], gate).verdict == "PASS"
 
 
-def declined(found: list[dict[str, Any]], *seeds: int) -> list[dict[str, Any]]:
+def declined(found: list[ResultRow], *seeds: int) -> list[ResultRow]:
     """The same attack with nothing to read on these seeds, where its row names no rows."""
     lost = {"status": "declined", "metric": "", "split": "", "victim": "", "value": None}
-    return [r | lost if r["seed"] in seeds else r for r in found]
+    return [replace(r, **lost) if r.seed in seeds else r for r in found]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_where_an_attack_declined_its_adversary_is_left_with_the_control(
 def test_figures_of_an_attack_that_declined_on_some_seeds_add_up(metric: str) -> None:
     """The value less that of the control is the advantage, with labels flipped too."""
     made = declined(rows(0.2, WIDE, phase="train", metric=metric), 1, 3)
-    (p,) = (p for p in summarise(read_records(made)) if p.status == "ok")
+    (p,) = (p for p in points_of(made) if p.status == "ok")
     sign = 1 if metric == "auc" else -1
     assert p.seeds == p.advantage.seeds == p.control_value.seeds == p.planned == 5
     assert sign * (p.value.mean - p.control_value.mean) == pytest.approx(p.advantage.mean)
@@ -329,7 +329,7 @@ def test_a_perfect_leak_in_reverse_is_never_a_pass() -> None:
     assert one(rows(-0.05), Gate(max=0.1)).verdict == "PASS"
     assert one(rows(-0.095), Gate(max=0.1)).verdict == "INCONCLUSIVE"
     few = rows(-0.5, STEADY, metric="tpr_at_1pct_fpr", chance=0.01, controls={})
-    few = [r | {"value": max(r["value"], 0.0)} for r in few]  # none: the rows are told last
+    few = [replace(r, value=max(r.value, 0.0)) for r in few]  # none: the rows are told last
     for gate in (Gate("tpr_at_1pct_fpr", max=0.1), Gate(max=0.1, of="tpr_at_1pct_fpr")):
         found = one([*records, *few], gate)
         assert (found.verdict, found.rule) == ("INCONCLUSIVE", "reversed_ranking")
@@ -348,34 +348,34 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     assert one(rows(0.0, (0.001, 0.0, -0.001)), gate).verdict == "PASS"
     few = one(rows(0.0, n=19), gate)
     assert (few.verdict, few.rule, few.detail) == ("INCONCLUSIVE", "underpowered", "few_rows")
-    groups = [r | {"n": n} for r, n in zip(rows(0.0), (900, 6, 900, 900, 900), strict=True)]
+    groups = [replace(r, n=n) for r, n in zip(rows(0.0), (900, 6, 900, 900, 900), strict=True)]
     one_few = one(groups, gate)  # as where a group of rows stays on one side of the split
     assert (one_few.verdict, one_few.detail) == ("INCONCLUSIVE", "few_rows")
     assert "6 of the 20 rows" in one_few.reason
-    none = [r | {"n": 0} if r["seed"] == 1 else r for r in groups]
+    none = [replace(r, n=0) if r.seed == 1 else r for r in groups]
     assert one(none, gate).detail == "few_rows"
     tied = one(rows(0.0, (0.0,) * 5), gate)
     assert (tied.verdict, tied.detail) == ("INCONCLUSIVE", "equal_figures")
     weak = ({"majority": {"value": 0.6 + e, "cv": None}} for e in (0.0, 0.01, -0.01, 0.02, 0.0))
-    dead = [r | {"controls": c} for r, c in zip(rows(0.0, (0.0,) * 5), weak, strict=True)]
+    dead = [replace(r, controls=c) for r, c in zip(rows(0.0, (0.0,) * 5), weak, strict=True)]
     assert one(dead, gate).verdict == "PASS"  # AUC 0.5 always; it is the controls that differ
     for figures in (dead, rows(0.0)):  # the figure of one answer for all rows may be any
-        blank = one([r | {"tied": True} for r in figures], gate)
+        blank = one([replace(r, tied=True) for r in figures], gate)
         assert (blank.verdict, blank.detail) == ("INCONCLUSIVE", "all_tied")
-    some = [r | {"tied": r["seed"] > 0} for r in rows(0.0)]
+    some = [replace(r, tied=r.seed > 0) for r in rows(0.0)]
     assert one(some, gate).verdict == "PASS"
-    named = [r | {"attack": "dictionary", "tied": True} for r in dead]  # its answer
+    named = [replace(r, attack="dictionary", tied=True) for r in dead]  # its answer
     found = one(named, gate, {"dictionary": Validation(True, "")})
     assert (found.verdict, found.detectable) == ("PASS", {})
     assert one(named, gate, {"dictionary": Validation(False, "")}).verdict == "INCONCLUSIVE"
-    silent = [*rows(0.0)[:2], *[r | {"value": None} for r in rows(0.0)[2:]]]
+    silent = [*rows(0.0)[:2], *(replace(r, value=None) for r in rows(0.0)[2:])]
     lost = one([*silent, *rows(0.0)[2:3]], gate)
     assert (lost.verdict, lost.detail) == ("INCONCLUSIVE", "missing_seeds")
     assert "3 of the 5 seeds" in lost.reason
     gone = [*rows(0.0)[:3], *task(0.9)]  # two of five seeds left no row at all
     assert one(gone, gate).detail == "missing_seeds"
     assert one(rows(0.4, (0.0, 0.0)), gate).verdict == "FAIL"  # what leaks leaks
-    same = [r | {"value": 0.1} for r in rows(0.0, (0.0,) * 3, metric="accuracy", chance=0.1)]
+    same = rows(-0.4, (0.0,) * 3, metric="accuracy", chance=0.1, value=0.1)
     tenth = one(same, Gate("accuracy", max=0.2))  # three tenths, whose mean is no tenth
     assert (tenth.verdict, tenth.detail) == ("INCONCLUSIVE", "equal_figures")
 
@@ -410,12 +410,11 @@ def test_where_own_columns_tell_every_label_equal_figures_are_no_riddle() -> Non
 def test_equal_figures_are_no_accident_where_no_message_changed_an_answer() -> None:
     """Of recorded runs rows and known rows are the same, and so is what own columns alone tell."""
 
-    def beside(untrained: tuple[float, ...]) -> list[dict[str, Any]]:
-        tied = [r | {"value": 0.56} for r in rows(0.0, (0.0,) * 5)]
+    def beside(untrained: tuple[float, ...]) -> list[ResultRow]:
         own = {"logistic": {"value": 0.57, "cv": 0.6}}
         return [
-            r | {"controls": own | {"untrained": {"value": v, "cv": None}}}
-            for r, v in zip(tied, untrained, strict=True)
+            record(s, 0.56, n=500, controls=own | {"untrained": {"value": v, "cv": None}})
+            for s, v in enumerate(untrained)
         ]
 
     gate = Gate(max=0.1)
@@ -448,7 +447,7 @@ def test_an_error_of_an_attack_is_limited_from_below_by_the_same_rules() -> None
     assert one(errors, gate, {}).verdict == "INCONCLUSIVE"
     assert one(errors, gate, {}).rule == "not_validated"
     assert one(errors[:2], gate).verdict == "INCONCLUSIVE"
-    assert one([r | {"n": 5} for r in errors], gate).verdict == "INCONCLUSIVE"
+    assert one([replace(r, n=5) for r in errors], gate).verdict == "INCONCLUSIVE"
     assert one(errors, gate).detectable
     least = Gate("auc", min=0.9, attack="direction")  # that an attack works proves itself
     assert one(rows(0.45, (0.0, 0.001)), least, {}).verdict != "FAIL"
@@ -468,12 +467,12 @@ def test_a_maximum_of_an_error_limits_no_leak_and_says_so(metric: str, chance: f
     assert one(known, above).verdict == "FAIL"
 
 
-@pytest.mark.parametrize("lost", [None, math.nan, "no row"])
+@pytest.mark.parametrize("lost", [None, "no row"])
 def test_what_canaries_measured_on_some_seeds_alone_passes_nothing(lost: Any) -> None:
     at: dict[str, Any] = {"defense": "iso", "strength": 5.0}
     found = [0.1, 0.2, lost]
     seen = task(0.9, (0.0, 0.01, 0.02), **at) + [
-        r | {"value": value, "controls": {}, "chance": None}
+        replace(r, value=value, controls={}, chance=None)
         for r, value in zip(task(0.9, (0, 0, 0), metric="epsilon_lower", **at), found, strict=True)
         if value != "no row"
     ]  # fmt: skip

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import LIVE, STEADY, WIDE, at, one, rows, task
+from gate_rows import LIVE, STEADY, WIDE, at, one, points_of, rows, task
 from scipy import stats
 
 from vflsec.audit.dosing import identify_curve
 from vflsec.audit.gate import Gate, Verdict, exit_code
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.result_row import ResultRow
 
 
 def test_a_pass_says_what_it_would_have_found() -> None:
@@ -40,7 +40,7 @@ def test_what_it_would_have_found_is_shown_as_often_as_the_documentation_says(
     assert np.mean(t > limit) == pytest.approx(shown, abs=0.008)
 
 
-def blind(records: list[dict[str, Any]], **keys: Any) -> Verdict:
+def blind(records: list[ResultRow], **keys: Any) -> Verdict:
     return one(records, Gate(max=0.1, **keys))
 
 
@@ -88,7 +88,7 @@ def test_a_gate_that_asks_what_would_be_found_does_not_pass_blindly() -> None:
 
 def test_planted_leaks_are_asked_before_the_spread() -> None:
     """An attack that finds planted leaks only from 0.3 on is blind, however steady its figures."""
-    summary = summarise(read_records(rows(0.0)))
+    summary = points_of(rows(0.0))
     key = identify_curve(summary[0])
     said = {}
     for size in (0.05, 0.3, None):
@@ -109,12 +109,12 @@ def test_a_dose_speaks_of_its_own_section_alone() -> None:
     """
     dosed = rows(0.0, attack_key="a")
     records = [*dosed, *rows(0.0, WIDE, attack_key="b")]
-    summary = summarise(read_records(records))
+    summary = points_of(records)
     key = identify_curve(next(p for p in summary if p.attack_key == "a"))
     gate = Gate(max=0.1, detect=0.05)
     (found,) = judge(summary, [gate], at(summary, LIVE), {key: 0.01})
     assert (found.verdict, found.dosed, found.rule) == ("INCONCLUSIVE", {}, "insensitive")
     assert "0.11 (direction)" in found.reason
-    alone = summarise(read_records(dosed))
+    alone = points_of(dosed)
     (found,) = judge(alone, [gate], at(alone, LIVE), {key: 0.01})
     assert (found.verdict, found.dosed) == ("PASS", {"direction": 0.01})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gate_rows import LIVE, at, rows, verdicts_of
+from gate_rows import LIVE, at, points_of, record, rows, verdicts_of
 from sampled import sampled
 from scipy import stats
 from scored import score_rows
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
 
 
 @pytest.mark.parametrize("attacks", sampled([1, 4]))
@@ -49,13 +48,9 @@ def test_sealed_world_from_guesses_to_verdicts() -> None:
             attack, control = (
                 score_rows(rng.normal(size=100), y, "auc")["auc"].value for _ in range(2)
             )
-            records += [
-                {
-                    **rows(0, (0.0,), dataset=f"d{a}")[0],
-                    "seed": s, "value": attack, "controls": {"own": {"value": control, "cv": 0.5}},
-                }
-            ]  # fmt: skip
-    summary = summarise(read_records(records))
+            own = {"own": {"value": control, "cv": 0.5}}
+            records.append(record(s, attack, n=500, dataset=f"d{a}", controls=own))
+    summary = points_of(records)
     wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], at(summary, LIVE)))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
     bounds = [(p.advantage.low, p.advantage.high) for p in summary]

@@ -1,12 +1,14 @@
 """From cells to points: the choice of control, the paired advantage, utility, curves, CAP."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from gate_rows import record
+from gate_rows import points_of, record
 from gate_rows import task_record as task
 from sampled import sampled
 from scipy import stats
@@ -15,21 +17,19 @@ from vflsec.audit import cap, dcs
 from vflsec.audit.gate_selection import is_stack_named
 from vflsec.audit.intervals import t_interval
 from vflsec.audit.leakage import (
+    complete_rows,
     defense_point,
-    make_records,
-    read_records,
-    results_frame,
+    list_rows,
     summarise,
 )
 from vflsec.audit.point import Point, Training
-from vflsec.audit.result_row import COLUMNS, read_rows, results_table
+from vflsec.audit.result_row import COLUMNS, ResultRow, read_rows, results_table
 from vflsec.audit.tradeoff_curves import build_curves
-from vflsec.errors import ConfigError
 from vflsec.specs import CellResult, CellSpec, DefenseSpec, Measure
 
 
 def test_frame_has_the_agreed_columns_and_types() -> None:
-    frame = results_frame([record(0, 0.9), task(0, 0.8)])
+    frame = results_table(complete_rows([record(0, 0.9), task(0, 0.8)]))
     assert tuple(frame.columns) == COLUMNS
     assert frame["advantage"][0] == pytest.approx(0.4)
     assert np.isnan(frame["advantage"][1])
@@ -37,12 +37,10 @@ def test_frame_has_the_agreed_columns_and_types() -> None:
     assert frame["defense"].tolist() == ["none", "none"]
     assert frame["strength"].tolist() == [0, 0]
     assert (frame["primary"] == "auc").all()
-    with pytest.raises(ConfigError, match="complete with value"):
-        results_frame([{k: v for k, v in record(0, 0.9).items() if k != "value"}])
 
 
 def test_results_survive_parquet(tmp_path: Any) -> None:
-    rows = read_records([record(0, 0.9), record(1, None, status="error", reason="diverged")])
+    rows = complete_rows([record(0, 0.9), record(1, None, status="error", reason="diverged")])
     frame = results_table(rows)
     frame.to_parquet(tmp_path / "r.parquet")
     there = pd.read_parquet(tmp_path / "r.parquet")
@@ -60,16 +58,15 @@ def both(own: float, own_cv: float, ssl: float, ssl_cv: float) -> dict[str, Any]
 
 
 def test_the_control_that_leaves_least_is_shown_and_one_is_named_beforehand() -> None:
-    rows = [
+    rows = complete_rows([
         record(0, 0.9, controls=both(0.60, 0.80, 0.75, 0.70)),
         record(1, 0.9, controls=both(0.62, 0.60, 0.76, 0.65)),
         record(2, 0.9, controls=both(0.61, 0.75, 0.77, 0.71)),
-    ]
-    frame = results_frame(rows)
-    assert set(frame["control"]) == {"own encoder"}
-    assert frame["control_value"].tolist() == [0.75, 0.76, 0.77]
-    assert frame["advantage"].to_numpy() == pytest.approx([0.15, 0.14, 0.13])
-    point = summarise(read_rows(frame))[0]
+    ])  # fmt: skip
+    assert {r.control for r in rows} == {"own encoder"}
+    assert [r.control_value for r in rows] == [0.75, 0.76, 0.77]
+    assert [r.advantage for r in rows] == pytest.approx([0.15, 0.14, 0.13])
+    point = summarise(rows)[0]
     assert (point.control, point.named) == ("own encoder", "own columns")  # cv .717 > .687
     assert point.leakage is not None
     assert [a.name for a in point.leakage.against] == [
@@ -94,7 +91,7 @@ def beside(values: Sequence[float], **controls: Sequence[float]) -> Point:
         record(s, v, controls={k: {"value": of[s], "cv": cv[k]} for k, of in controls.items()})
         for s, v in enumerate(values)
     ]
-    return summarise(read_records(made))[0]
+    return points_of(made)[0]
 
 
 def test_the_lower_bound_is_the_least_over_controls_not_that_of_the_least_mean() -> None:
@@ -153,15 +150,15 @@ def test_one_name_for_all_seeds_strengths_and_defenses() -> None:
         for s in range(2)
     ]
 
-    def named(of: list[dict[str, Any]], **where: Any) -> set[str]:
-        points = summarise(read_records(of))
-        return {p.named for p in points if all(getattr(p, k) == v for k, v in where.items())}
+    def named(of: list[ResultRow], **where: Any) -> set[str]:
+        found = points_of(of)
+        return {p.named for p in found if all(getattr(p, k) == v for k, v in where.items())}
 
     assert named(rows) == {"own columns"}
-    assert named([r for r in rows if r["defense"] == "iso"]) == {"own encoder"}
-    other = [{**r, "dataset": "other", "defense": "iso"} for r in rows[2:]]
+    assert named([r for r in rows if r.defense == "iso"]) == {"own encoder"}
+    other = [replace(r, dataset="other", defense="iso") for r in rows[2:]]
     assert named(rows + other, dataset="other") == {"own encoder"}
-    budgets = [{**r, "known_rows": 2 if r["defense"] == "iso" else 20} for r in rows]
+    budgets = [replace(r, known_rows=2 if r.defense == "iso" else 20) for r in rows]
     assert named(budgets, known_rows=2) == {"own encoder"}
 
 
@@ -171,43 +168,40 @@ def test_attacks_with_the_same_budget_share_one_name() -> None:
         for a, cv in (("direction", 0.9), ("norm", 0.6))
         for s in range(3)
     ]
-    assert {p.named for p in summarise(read_records(rows))} == {"own columns"}
+    assert {p.named for p in points_of(rows)} == {"own columns"}
 
 
 def test_chance_stands_in_where_there_is_no_control() -> None:
-    frame = results_frame([record(0, 0.9, controls={})])
-    assert frame["control"][0] == "chance"
-    assert frame["advantage"][0] == pytest.approx(0.4)
+    (row,) = complete_rows([record(0, 0.9, controls={})])
+    assert (row.control, row.advantage) == ("chance", pytest.approx(0.4))
     f1 = {"metric": "f1", "chance": 0.46, "controls": {"logistic": {"value": 0.2, "cv": 0.8}}}
-    frame = results_frame([record(0, 0.5, **f1)])
-    assert (frame["control"][0], frame["advantage"][0]) == ("chance", pytest.approx(0.04))
+    (row,) = complete_rows([record(0, 0.5, **f1)])
+    assert (row.control, row.advantage) == ("chance", pytest.approx(0.04))
 
 
 def test_an_accuracy_of_the_majoritys_is_no_leak() -> None:
     """Adult: 0.765 against logistic 0.654 was called +0.111; the majority has 0.764."""
     beside = {"logistic": {"value": 0.654, "cv": 0.8}, "majority": {"value": 0.764, "cv": 0.5}}
-    rows = [
+    rows = complete_rows(
         record(s, 0.765, metric="accuracy", chance=0.76, controls=beside, attack="spectral")
         for s in range(5)
-    ]
-    frame = results_frame(rows)
-    assert frame["advantage"].to_numpy() == pytest.approx([0.001] * 5)
-    assert set(frame["control"]) == {"majority"}
+    )
+    assert [r.advantage for r in rows] == pytest.approx([0.001] * 5)
+    assert {r.control for r in rows} == {"majority"}
 
 
 def test_an_error_never_becomes_a_number() -> None:
-    frame = results_frame(
+    rows = complete_rows(
         [record(0, 0.9), record(1, 0.7), record(2, 0.123, status="error", reason="diverged")]
     )
-    assert np.isnan(frame["value"][2])
-    assert np.isnan(frame["advantage"][2])
-    point = summarise(read_rows(frame))[0]
+    assert (rows[2].value, rows[2].advantage, rows[2].controls) == (None, None, {})
+    point = summarise(rows)[0]
     assert (point.seeds, point.failed, point.reason) == (2, 1, "diverged")
     assert point.value.mean == pytest.approx(0.8)
 
 
 def test_one_seed_has_a_value_and_no_interval() -> None:
-    point = summarise(read_records([record(0, 0.9)]))[0]
+    point = points_of([record(0, 0.9)])[0]
     assert point.value.mean == 0.9
     assert (point.value.sd, point.value.low, point.value.high) == (None, None, None)
     assert point.advantage.lower is None
@@ -219,13 +213,13 @@ def test_a_reversed_ranking_is_no_protection_in_cap_and_dcs() -> None:
         rows += [record(s, 0.9), task(s, 0.8)]
         rows += [record(s, 0.04, defense="coae", strength=1.0),
                  task(s, 0.8, defense="coae", strength=1.0)]  # fmt: skip
-    found = build_curves(summarise(read_records(rows)))
+    found = build_curves(points_of(rows))
     (coae,) = [c for c in found if c.defense == "coae"]
     assert coae.values == pytest.approx([0.04])
     assert coae.cap == pytest.approx(0.8 * 0.04)  # was 0.8 * 0.96
     assert coae.dcs == pytest.approx([dcs(0.96, 0.8, 0.8)])  # was nearly 1
-    many = [r | {"metric": "accuracy", "chance": 0.25} for r in rows]
-    found = build_curves(summarise(read_records(many)))
+    many = [replace(r, metric="accuracy", chance=0.25) for r in rows]
+    found = build_curves(points_of(many))
     (coae,) = [c for c in found if c.defense == "coae"]
     assert coae.cap == pytest.approx(0.8 * 0.96)
 
@@ -243,7 +237,7 @@ def test_curve_reproduces_table_xi_to_table_xii(metric: str, chance: float) -> N
                 task(s, u + shift, defense="iso", strength=k, metric=metric, chance=chance),
             ]
         rows += [record(s, 0.9, metric=metric, chance=chance), task(s, 0.7, metric=metric)]
-    found = build_curves(summarise(read_records(rows)))
+    found = build_curves(points_of(rows))
     (iso,) = [c for c in found if c.defense == "iso"]
     assert iso.strengths == (1, 5, 25)
     assert iso.cap == pytest.approx(cap(main, attack))
@@ -263,33 +257,28 @@ def test_cap_leaves_strength_zero_out_unless_asked_and_is_missing_rather_than_wr
             record(0, a, defense="iso", strength=k),
             task(0, u, defense="iso", strength=k),
         ]
-    summary = summarise(read_records(rows))
+    summary = points_of(rows)
     (curve,) = build_curves(summary)
     assert curve.cap == pytest.approx(0.4)
     assert curve.cap_strengths == (1.0,)
-    no_task = summarise(read_records([r for r in rows if r["attack"]]))
+    no_task = points_of([r for r in rows if r.attack])
     assert [(c.cap, c.dcs) for c in build_curves(no_task)] == [(None, (None, None))]
     assert curve.dcs == pytest.approx([dcs(1, 0.9, 0.9), dcs(0.5, 0.8, 0.9)])
 
 
-def test_a_finished_cell_becomes_records() -> None:
+def test_a_finished_cell_becomes_rows() -> None:
     cell = CellSpec(
         {"name": "toy"}, "splitnn", defenses=(DefenseSpec("iso", strength=2.0),), seed=3
     )
-    measure = Measure("train", "test", "auc", 0.9, attack="direction", chance=0.5)
-    found = list(make_records(CellResult(cell.key, cell, [measure])))
-    frame = results_frame(found)
-    assert frame.loc[0, ["dataset", "defense", "strength", "seed"]].tolist() == [
-        "toy",
-        "iso",
-        2.0,
-        3,
-    ]
+    measure = Measure("train", "test", "auc", math.nan, attack="direction", chance=0.5)
+    (row,) = list_rows(CellResult(cell.key, cell, [measure]))
+    assert (row.value, row.chance) == (None, 0.5)  # no figure is no number
+    assert (row.dataset, row.defense, row.strength, row.seed) == ("toy", "iso", 2.0, 3)
 
 
 def test_nothing_gives_nothing() -> None:
-    assert len(results_frame([])) == 0
-    assert len(build_curves(summarise(read_records([])))) == 0
+    assert len(results_table(complete_rows([]))) == 0
+    assert len(build_curves(points_of([]))) == 0
 
 
 def test_no_party_is_called_like_a_defense_that_is_off() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import record
+from gate_rows import points_of, record
 from gate_rows import task_record as task
 from scipy import stats
 
@@ -15,18 +14,15 @@ from vflsec.audit import controls as ctl
 from vflsec.audit import intervals
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.exposed import Counts
-from vflsec.audit.leakage import defense_point, read_records, summarise
+from vflsec.audit.leakage import complete_rows, defense_point
 from vflsec.audit.point import Point
+from vflsec.audit.result_row import ResultRow
 from vflsec.errors import ConfigError
 from vflsec.specs import DefenseSpec
 
 
-def points(*records: dict[str, Any]) -> list[Point]:
-    return summarise(read_records(records))
-
-
-def attacked(*records: dict[str, Any]) -> Point:
-    return next(p for p in points(*records) if p.attack)
+def attacked(*records: ResultRow) -> Point:
+    return next(p for p in points_of(records) if p.attack)
 
 
 def test_a_point_counts_its_rows_seeds_and_losses() -> None:
@@ -128,7 +124,7 @@ def test_the_undefended_run_is_what_utility_is_lost_to_and_strength_zero_fills_i
 def test_the_primary_metric_of_classes_by_their_shares(
     chances: dict[str, float], primary: str
 ) -> None:
-    rows = read_records(task(0, 0.5, metric=m, chance=c) for m, c in chances.items())
+    rows = complete_rows(task(0, 0.5, metric=m, chance=c) for m, c in chances.items())
     assert {r.primary for r in rows} == {primary}
 
 
@@ -321,7 +317,7 @@ def test_the_named_control_has_the_best_cross_validated_mean() -> None:
 def test_only_a_primary_metric_with_an_end_has_a_share_of_the_error() -> None:
     def shares(metric: str, primary: str) -> list[str]:
         made = [record(s, 0.7 + 0.1 * s, metric=metric, primary=primary) for s in (0, 1)]
-        return [p.metric for p in summarise(read_records(made), shares=True)]
+        return [p.metric for p in points_of(made, shares=True)]
 
     assert shares("auc", "auc") == ["auc", "error_removed"]
     assert shares("accuracy", "auc") == ["accuracy"]

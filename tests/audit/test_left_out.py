@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import STEADY, WIDE, one, rows
+from gate_rows import STEADY, WIDE, one, points_of, rows
 
 from vflsec.audit.baseline import _rankings
 from vflsec.audit.controls import find_strongest
 from vflsec.audit.gate import Gate, Rule
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import complete_rows
 from vflsec.audit.point import Point
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 from vflsec.report.steps import find_step
 from vflsec.report.tree import StepKind
@@ -25,16 +26,17 @@ GATE = Gate(max=0.05)
 
 def asked(
     value: float, left: float, noise: Any = STEADY, *, spread: Any = None, **extra: Any
-) -> list[dict[str, Any]]:
+) -> list[ResultRow]:
     """Figures of the attack, and of itself on systems without the rows, one per seed."""
-    made = rows(value - 0.5, noise, attack="membership", target="membership", **extra)
-    for r, e in zip(made, np.zeros(len(noise)) if spread is None else spread, strict=True):
-        r |= {"controls": {LEFT_OUT: {"value": left + e, "cv": None}}, "chance": None}
-    return made
+    made = rows(value - 0.5, noise, attack="membership", target="membership", chance=None, **extra)
+    return [
+        replace(r, controls={LEFT_OUT: {"value": left + e, "cv": None}})
+        for r, e in zip(made, np.zeros(len(noise)) if spread is None else spread, strict=True)
+    ]
 
 
-def point(records: list[dict[str, Any]]) -> Point:
-    (found,) = summarise(read_records(records))
+def point(records: list[ResultRow]) -> Point:
+    (found,) = points_of(records)
     return found
 
 
@@ -58,9 +60,9 @@ def test_it_is_judged_by_its_gain_over_rows_that_are_left_out(
     assert found.mirrored.mean == pytest.approx(left - value)
     assert found.turned.mean == pytest.approx(1 - value)
     assert (judged.verdict, judged.rule) == (verdict, rule)
-    alone = [(0, records[0]["controls"])]
+    alone = [(0, records[0].controls)]
     assert (found.chance, find_strongest(alone, "auc", has_chance=False)) == (None, LEFT_OUT)
-    (flipped,) = _rankings(read_records([{**r, "control": LEFT_OUT} for r in records])).values()
+    (flipped,) = _rankings(complete_rows([replace(r, control=LEFT_OUT) for r in records])).values()
     assert flipped == pytest.approx(left - value)
 
 

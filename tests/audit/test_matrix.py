@@ -5,18 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from gate_rows import points_of, record
 from printed import html, markdown_summary, print_summary
 from rich.console import Console
 from scipy import stats
 
 from vflsec import run_audit
-from vflsec.audit.leakage import make_records, read_records, results_frame, summarise
+from vflsec.audit.leakage import list_rows
 from vflsec.audit.leakage_claims import (
     LeakageClaim,
     correct,
@@ -26,6 +28,7 @@ from vflsec.audit.leakage_claims import (
     format_secret,
 )
 from vflsec.audit.point import Identity, Point
+from vflsec.audit.result_row import ResultRow
 from vflsec.engine.cohort import run_cohort
 from vflsec.report.exports import load_summary
 from vflsec.specs import AttackSpec, CellSpec, list_victims
@@ -68,26 +71,20 @@ def test_every_measure_names_its_victim() -> None:
     refused = [m for m in result.measures if m.attack == "direct"]
     assert [(m.status, m.value) for m in refused] == [("not-applicable", None)]
     assert "summed logits" in refused[0].reason
-    frame = results_frame(make_records(result))
-    assert set(frame["victim"]) == {"", "active", "passive2"}
+    assert {r.victim for r in list_rows(result)} == {"", "active", "passive2"}
 
 
-def point(**changes: Any) -> dict[str, Any]:
-    base = {
-        "cell": "c", "dataset": "d", "algorithm": "splitnn", "seed": 0, "attack": "norm",
-        "attack_key": "k", "adversary": "shop", "victim": "bank", "target": "label",
-        "split": "test", "metric": "auc", "value": 0.7, "chance": 0.5, "phase": "train",
-        "controls": {},
-    }  # fmt: skip
-    return base | changes
+def point(**changes: Any) -> ResultRow:
+    usual = {"attack": "norm", "adversary": "shop", "victim": "bank", "controls": {}}
+    return replace(record(0, 0.7, **usual), **changes)
 
 
 def claims_of(points: Sequence[Point]) -> list[LeakageClaim]:
     return find_claims(correct(points))
 
 
-def found_in(*points: dict[str, Any]) -> list[LeakageClaim]:
-    return find_leaks(claims_of(summarise(read_records(points))))
+def found_in(*points: ResultRow) -> list[LeakageClaim]:
+    return find_leaks(claims_of(points_of(points)))
 
 
 def test_the_strongest_attack_stands_for_a_cell() -> None:
@@ -122,7 +119,7 @@ def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
         for (a, of), who in zip(gains.items(), ("shop", "telco", "shop"), strict=True)
         for s, g in enumerate(of)
     ]
-    rows = summarise(read_records(points))
+    rows = points_of(points)
     (best,) = find_strongest(claims_of(rows))
     v = gains["norm"]
     low, high = stats.t.interval(1 - 0.05 / 2, 4, v.mean(), v.std(ddof=1) / 5**0.5)
@@ -133,11 +130,11 @@ def test_the_interval_of_the_strongest_pays_for_having_chosen_it() -> None:
     by = {c.adversary: c for c in find_leaks(claims_of(rows))}
     assert (by["shop"].tried, by["telco"].tried) == (2, 1)
     assert (by["shop"].low, by["shop"].high) == (best.low, best.high)
-    (alone,) = find_strongest(claims_of(summarise(read_records([point()]))))
+    (alone,) = find_strongest(claims_of(points_of([point()])))
     assert (alone.low, alone.high, alone.p) == (None, None, None)
 
 
-def seeded(gains: Sequence[float], **changes: Any) -> list[dict[str, Any]]:
+def seeded(gains: Sequence[float], **changes: Any) -> list[ResultRow]:
     return [point(seed=s, value=0.5 + g, **changes) for s, g in enumerate(gains)]
 
 

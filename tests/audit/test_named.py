@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gate_rows import LIVE, at, one, rows
+from gate_rows import LIVE, at, one, points_of, rows
 from printed import attacks_of, beyond
 
 from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import is_named
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import complete_rows, summarise
 from vflsec.audit.point import write_points
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 from vflsec.runtime.typed_values import write_plain
 
@@ -42,23 +43,23 @@ def test_a_label_column_with_a_plus_does_not_hide_from_the_gate_on_its_attack() 
         *rows(0.4, attack="direction(label=fraud + default)", attack_key="a", of_label="f"),
         *rows(0.0, attack="direction(label=other)", attack_key="b", of_label="other"),
     ]
-    live = {r["attack"]: Validation(True, "planted leak found") for r in records}
+    live = {r.attack: Validation(True, "planted leak found") for r in records}
     found = one(records, Gate(max=0.1, attack="direction"), live)
     assert (found.verdict, found.attack) == ("FAIL", "direction(label=fraud + default)")
 
 
-def of_columns(gain: float) -> list[dict[str, Any]]:
+def of_columns(gain: float) -> list[ResultRow]:
     return rows(gain, attack="hints", attack_key="c", target="feature", metric="r2",
                 primary="r2", chance=0.0, adversary="shop")  # fmt: skip
 
 
-def summary_of(records: list[dict[str, Any]], verdicts: list[Verdict]) -> dict[str, Any]:
-    points = write_points(summarise(read_records(records)))
+def summary_of(records: list[ResultRow], verdicts: list[Verdict]) -> dict[str, Any]:
+    points = write_points(points_of(records))
     return {"points": points, "gates": write_plain(verdicts)}
 
 
-def judged(records: list[dict[str, Any]], gate: Gate) -> Verdict:
-    summary = summarise(read_records(records))
+def judged(records: list[ResultRow], gate: Gate) -> Verdict:
+    summary = points_of(records)
     (found,) = judge(summary, [gate], at(summary, {**LIVE, "hints": Validation(True, "planted")}))
     return found
 
@@ -94,8 +95,8 @@ def test_a_gate_on_another_metric_of_the_same_answer_judges_it() -> None:
 def test_a_baseline_judges_what_it_compares_alone() -> None:
     """Beside one attack that is compared every other at that point counted as judged."""
     old, new = rows(0.1), rows(0.3, attack="norm", attack_key="n")
-    before = Baseline(group_advantages(read_records(old)))
-    now = read_records([*old, *new])
+    before = Baseline(group_advantages(complete_rows(old)))
+    now = complete_rows([*old, *new])
     alive = {r.place: Validation(True, "") for r in summarise(now)}
     (v,) = judge_regressions(now, before, alive)
     assert v.verdict == "PASS"

@@ -5,12 +5,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from gate_rows import rows, task
+from gate_rows import points_of, rows, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vflsec.audit.controls import Against, Leakage
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.leakage_claims import correct, find_claims
 from vflsec.audit.point import (
     IDENTITY,
@@ -78,7 +77,7 @@ def test_points_that_differ_in_one_field_agree_without_it_and_nowhere_else(
 
 
 def test_a_table_of_points_has_the_columns_of_results() -> None:
-    frame = points_frame(summarise(read_records([*rows(0.2), *task(0.9)])))
+    frame = points_frame(points_of([*rows(0.2), *task(0.9)]))
     assert set(IDENTITY) < set(COLUMNS) & set(frame.columns)
     assert frame["advantage"].tolist() == pytest.approx([0.2, float("nan")], nan_ok=True)
     assert frame.dtypes["known_rows"] == "float64"
@@ -93,6 +92,6 @@ def test_each_target_of_each_party_has_its_own_claim() -> None:
     gains = {("b", "label"): 0.4, ("c", "label"): 0.3, ("c", "attribute"): 0.2}
     records = [r for (victim, target), gain in gains.items()
                for r in rows(gain, primary="auc", victim=victim, target=target)]  # fmt: skip
-    found = find_claims(correct(summarise(read_records(records))))
+    found = find_claims(correct(points_of(records)))
     shown = {(c.victim, c.target): c.advantage for c in found if c.quantity == "leakage"}
     assert shown == {key: pytest.approx(gain) for key, gain in gains.items()}

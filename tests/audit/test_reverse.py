@@ -8,32 +8,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import one, rows, verdicts_of
+from gate_rows import one, points_of, record, verdicts_of
 from scipy import stats
 from scored import score_rows
 
 from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate, Rule
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import complete_rows, summarise
 from vflsec.audit.pareto_front import trials
 from vflsec.audit.point import write_points
 from vflsec.audit.result import Audit
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 
 
-def hits(scores: Any, y: Any, seed: int) -> list[dict[str, Any]]:
+def hits(scores: Any, y: Any, seed: int) -> list[ResultRow]:
     """AUC and hits at 1 % false alarms of real scores (n,), as rows of results."""
     found = score_rows(scores, y, "auc", "tpr_at_1pct_fpr", prior=np.bincount(y) / len(y))
     own = {"auc": 0.5, "tpr_at_1pct_fpr": 0.01}
     return [
-        r | {
-            "cell": f"{seed}", "seed": seed, "metric": f.metric, "primary": "auc",
-            "value": f.value, "turned": f.turned, "chance": f.chance,
-            "controls": {"majority": {"value": own[f.metric], "cv": None}},
-        }
+        record(seed, f.value, n=500, metric=f.metric, primary="auc", turned=f.turned,
+               chance=f.chance, controls={"majority": {"value": own[f.metric], "cv": None}})
         for f in found.values()
-        for r in rows(0.0, (0.0,))
     ]  # fmt: skip
 
 
@@ -51,17 +48,17 @@ def test_surest_rows_in_reverse_are_never_a_pass() -> None:
         scores = draw.normal(size=600) + 0.8 * y
         scores[(draw.random(600) < 0.2) & (y == 1)] -= 9
         records += hits(scores, y, seed)
-    by = {m: [r for r in records if r["metric"] == m] for m in ("auc", "tpr_at_1pct_fpr")}
-    assert np.mean([r["value"] for r in by["auc"]]) > 0.53
-    assert max(r["value"] for r in by["tpr_at_1pct_fpr"]) < 0.1
-    assert min(r["turned"] for r in by["tpr_at_1pct_fpr"]) > 0.15
+    by = {m: [r for r in records if r.metric == m] for m in ("auc", "tpr_at_1pct_fpr")}
+    assert np.mean([r.value for r in by["auc"]]) > 0.53
+    assert max(r.value for r in by["tpr_at_1pct_fpr"]) < 0.1
+    assert min(r.turned for r in by["tpr_at_1pct_fpr"]) > 0.15
     wide = (Gate("tpr_at_1pct_fpr", max=0.12), Gate(max=0.12, of="tpr_at_1pct_fpr"))
     for gate in wide:
         found = one(records, gate)
         assert found.verdict == "INCONCLUSIVE"
         assert found.rule == "reversed_ranking"
-        assert one([r | {"turned": None} for r in records], gate).verdict == "PASS"  # as it was
-    assert all(r["turned"] is None for r in by["auc"])  # 1 less the value says it
+        assert one([replace(r, turned=None) for r in records], gate).verdict == "PASS"  # as it was
+    assert all(r.turned is None for r in by["auc"])  # 1 less the value says it
 
 
 def test_looking_at_both_ends_accuses_no_guesses() -> None:
@@ -70,13 +67,13 @@ def test_looking_at_both_ends_accuses_no_guesses() -> None:
     """
     draw = np.random.default_rng(1)
     records = [
-        r | {"dataset": f"audit {audit}"}
+        replace(r, dataset=f"audit {audit}")
         for audit in range(100)
         for seed in range(5)
         for r in hits(draw.normal(size=600), (draw.random(600) < 0.3).astype(int), seed)
     ]
-    few = [r for r in records if r["metric"] == "tpr_at_1pct_fpr"]
-    seen = {key: [r[key] for r in few] for key in ("value", "turned")}
+    few = [r for r in records if r.metric == "tpr_at_1pct_fpr"]
+    seen = {key: [getattr(r, key) for r in few] for key in ("value", "turned")}
     verdicts = [v.verdict for gate in HITS for v in verdicts_of(records, gate)]
     assert len(verdicts) == 200
     assert verdicts.count("FAIL") == 0
@@ -103,15 +100,13 @@ def classes(draw: np.random.Generator, seed: int, shift: int | None, **point: An
         scores[np.arange(400), (y + shift) % CLASSES] += 4
     found = score_rows(scores, y, prior=np.full(CLASSES, 1 / CLASSES))
     return [
-        r | {"cell": f"{seed}", "seed": seed, "metric": f.metric, "primary": "accuracy",
-             "value": f.value, "chance": f.chance, "n": 400,
-             "controls": {"majority": {"value": f.chance, "cv": None}}} | point
+        record(seed, f.value, n=400, metric=f.metric, primary="accuracy", chance=f.chance,
+               controls={"majority": {"value": f.chance, "cv": None}}, **point)
         for f in found.values()
-        for r in rows(0.0, (0.0,))
     ]  # fmt: skip
 
 
-def of_classes(shift: int | None, seed: int = 0, **point: Any) -> list[dict[str, Any]]:
+def of_classes(shift: int | None, seed: int = 0, **point: Any) -> list[ResultRow]:
     draw = np.random.default_rng(seed)
     return [r for s in range(5) for r in classes(draw, s, shift, **point)]
 
@@ -122,8 +117,8 @@ def test_several_classes_in_reverse_or_under_each_others_names_are_never_a_pass(
     below chance, and it passed. One look at which is which opens every label.
     """
     records = of_classes(shift)
-    share = [r["value"] for r in records if r["metric"] == "accuracy"]
-    rank = [r["value"] for r in records if r["metric"] == "auc"]
+    share = [r.value for r in records if r.metric == "accuracy"]
+    rank = [r.value for r in records if r.metric == "auc"]
     assert max(share) < 0.1
     assert max(rank) < 0.45
     for gate in (Gate(max=0.1), Gate("accuracy", max=0.3), Gate(max=0.1, of="balanced_accuracy")):
@@ -146,38 +141,36 @@ def test_a_strength_that_turns_classes_round_meets_no_target() -> None:
     """It was advised: its worst upper bound is below chance."""
     open_ = of_classes(0, defense="coae", strength=0.0)
     records = [*open_, *of_classes(-1, defense="coae", strength=1.0)]
-    found = {t.strength: t for t in trials(summarise(read_records(records)), Gate(max=0.05))}
+    found = {t.strength: t for t in trials(points_of(records), Gate(max=0.05))}
     assert found[1.0].leak_high < 0
     assert not found[1.0].meets(0.05)
     assert found[1.0].failed is not None
     assert found[1.0].failed.rule is Rule.REVERSED_RANKING
     assert found[0.0].failed is None
-    said = build_findings(summarise(read_records(records)), ())
+    said = build_findings(points_of(records), ())
     kinds = {f.place.strength: f.kind for f in said if f.place.attack == "direction"}
     assert kinds == {0.0: "leak", 1.0: "reversed_ranking"}
 
 
 def test_no_baseline_passes_on_classes_in_reverse() -> None:
     """It looked like a fall by 0.9."""
-    before = Baseline(group_advantages(read_records(of_classes(0))))
-    now = read_records(of_classes(-1))
+    before = Baseline(group_advantages(complete_rows(of_classes(0))))
+    now = complete_rows(of_classes(-1))
     alive = {r.place: Validation(True, "planted") for r in summarise(now)}
     (v,) = judge_regressions(now, before, alive)
     assert v.verdict == "PASS"  # the rise is measured against a leak of all labels
-    harmless = Baseline(group_advantages(read_records(of_classes(None))))
+    harmless = Baseline(group_advantages(complete_rows(of_classes(None))))
     (v,) = judge_regressions(now, harmless, alive)
     assert (v.verdict, v.rule) == ("INCONCLUSIVE", "reversed_ranking")
 
 
-def noisy(value: Any, control: Any, n: int = 3) -> list[dict[str, Any]]:
+def noisy(value: Any, control: Any, n: int = 3) -> list[ResultRow]:
     """An attack beside a control that was named beforehand, both around 0.5, on small tables."""
     beside = [
         {"majority": {"value": 0.5, "cv": None}, "scratch": {"value": control[s], "cv": 0.6}}
         for s in range(n)
     ]
-    return [
-        r | {"value": value[s], "controls": beside[s]} for s, r in enumerate(rows(0.0, (0.0,) * n))
-    ]
+    return [record(s, value[s], n=500, controls=beside[s]) for s in range(n)]
 
 
 @pytest.mark.slow
@@ -228,9 +221,9 @@ def test_the_points_of_an_audit_are_those_of_what_is_audited() -> None:
     records = [*of_classes(0, defense="coae", strength=0.0),
                *of_classes(-1, defense="coae", strength=1.0)]  # fmt: skip
     other = of_classes(0, algorithm="local", defense="coae", strength=0.0)
-    own, both = (summarise(read_records(r)) for r in (records, [*records, *other]))
+    own, both = (points_of(r) for r in (records, [*records, *other]))
     rows = [replace(r, role="reference" if r.algorithm == "local" else "audit")
-            for r in read_records([*records, *other])]  # fmt: skip
+            for r in complete_rows([*records, *other])]  # fmt: skip
     audit = Audit(Path(), lambda: rows, {"points": write_points(both)})
     limit = Gate(max=0.05)
     assert len(trials(audit.points, limit)) == 2

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gate_rows import rows, verdicts_of
+from gate_rows import points_of, rows, verdicts_of
 
 from vflsec.audit.gate import Gate, Warn
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.point import Point, write_points
 
 APART = (0.09, 0.0, 0.002, -0.002, 0.001)
@@ -30,6 +29,6 @@ def test_every_verdict_carries_the_code(
 
 
 def test_it_is_kept_in_the_summary() -> None:
-    points = summarise(read_records([*rows(0.1, APART), *rows(0.1, EVEN, attack="norm")]))
+    points = points_of([*rows(0.1, APART), *rows(0.1, EVEN, attack="norm")])
     kept = list(map(Point.read, write_points(points)))
     assert [p.leakage.least.apart for p in kept if p.leakage] == [True, False]

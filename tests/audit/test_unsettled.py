@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from gate_rows import LIVE, one, rows
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.point import Point
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.underpowered import Unanswered, explain_unanswered, find_unanswered
 from vflsec.audit.validated import Validation
 
@@ -20,9 +22,8 @@ NOISE = (0.15, -0.2, 0.1, -0.1, 0.05)
 """Of mean 0: its upper bound at five seeds is 0.14."""
 
 
-def value() -> list[dict[str, Any]]:
-    made = rows(0.0, attack=VALUE, n=200)
-    return [r | {"metric": "concordance"} for r in made]
+def value() -> list[ResultRow]:
+    return rows(0.0, attack=VALUE, n=200, metric="concordance")
 
 
 def asked(mean: float, noise: Any = NOISE, label: str = ASKED, n: int = 200) -> Any:
@@ -81,13 +82,12 @@ def test_one_that_is_not_shown_to_be_alive_is_set_aside_beside_others_that_are()
 
 def test_a_gate_that_names_the_attack_does_not_wait_for_a_question_that_is_not_asked() -> None:
     gone = [
-        r | {"status": "not-applicable", "reason": "equal values", "value": None, "split": ""}
+        replace(r, status="not-applicable", reason="equal values", value=None, split="")
         for r in asked(0.0)
     ]
     assert one([*value(), *gone], Gate(max=0.1, attack=VALUE), ALL).verdict == "PASS"
     assert one([*value(), *gone], Gate(max=0.1, attack=ASKED), ALL).verdict == "INCONCLUSIVE"
-    for r in gone:
-        r["of_label"] = ""
+    gone = [replace(r, of_label="") for r in gone]
     assert one([*value(), *gone], Gate(max=0.1, attack=VALUE), ALL).verdict == "INCONCLUSIVE"
 
 

@@ -8,9 +8,10 @@ import pytest
 from gate_rows import STEADY, WIDE, one, record, rows
 
 from vflsec.audit.gate import Gate, Rule
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 
-Rows = list[dict[str, Any]]
+Rows = list[ResultRow]
 ANY = Gate(max=0.05)
 IDLE = {
     "a0": Validation(True, "shown"), "a1": Validation(False, "not shown"),
@@ -59,7 +60,7 @@ def test_one_attack_decides_in_whatever_order_they_stand(name: str) -> None:
     first, second, more, live, rule = CASES[name]
     for records in ([*first, *second, *more], [*more, *second, *first]):
         found = one(records, ANY, live)
-        assert (found.rule, found.attack) == (rule, first[0]["attack"])
+        assert (found.rule, found.attack) == (rule, first[0].attack)
 
 
 @pytest.mark.parametrize(("mean", "curable"), [(-0.03, True), (-0.3, False)])

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from gate_rows import STEADY, at, rows
+from gate_rows import STEADY, at, points_of, rows
 
 import vflsec
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import complete_rows, summarise
 from vflsec.audit.multilabel import build_label_findings, by_label
 from vflsec.audit.point import Grants
 from vflsec.audit.record import AttackFacts
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 from vflsec.cli import main as cli
 from vflsec.config.scenario import load_scenario
@@ -158,7 +159,7 @@ def test_one_label_that_leaks_among_ten_fails_the_gate(
     assert told["advantage"] < 0.1
 
 
-def ten(leak: float, **extra: Any) -> tuple[list[dict[str, Any]], dict[str, AttackFacts]]:
+def ten(leak: float, **extra: Any) -> tuple[list[ResultRow], dict[str, AttackFacts]]:
     """Made-up figures of an attack on ten labels, of which the fourth leaks, and what it is."""
     records, attacks = [], {}
     for i, label in enumerate(TEN):
@@ -171,7 +172,7 @@ def ten(leak: float, **extra: Any) -> tuple[list[dict[str, Any]], dict[str, Atta
 
 def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     records, attacks = ten(0.5)
-    rows = read_records(records)
+    rows = complete_rows(records)
     summary = summarise(rows)
     live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
@@ -187,7 +188,7 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     numbers = [float(n) for n in re.findall(r"[0-9]+[.][0-9]+", said.text)]
     assert numbers == [0.55, 0.5, 1.0, 0.5]
     none, _ = ten(0.0)
-    quiet = summarise(read_records(none))
+    quiet = points_of(none)
     (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))
     assert verdict.verdict == "PASS"
 
@@ -196,8 +197,8 @@ def test_sections_that_only_their_grants_tell_apart_are_not_merged() -> None:
     """Of two sections the figures of the later one stood for both."""
     (loud, plain), (quiet, more) = ten(0.5), ten(0.0)
     rich = {f"rich {k}": replace(a, section="r", aux_rows=20) for k, a in more.items()}
-    quiet = [r | {"attack_key": f"rich {r['attack_key']}"} for r in quiet]
-    found = by_label(read_records([*loud, *quiet]), plain | rich, 0.95)
+    quiet = [replace(r, attack_key=f"rich {r.attack_key}") for r in quiet]
+    found = by_label(complete_rows([*loud, *quiet]), plain | rich, 0.95)
     assert [r.advantage for r in found] == pytest.approx([0.05, 0.0], abs=1e-9)
     said = build_label_findings(found, {"r": Grants(aux_rows=20)})
     assert ["with 20 auxiliary rows" in f.text for f in said] == [False, True]
@@ -205,13 +206,13 @@ def test_sections_that_only_their_grants_tell_apart_are_not_merged() -> None:
 
 def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
     records, attacks = ten(0.2)
-    lost = [r | {"value": None, "controls": {}} if r["attack_key"] == "d7" else r for r in records]
-    (row,) = by_label(read_records(lost), attacks, 0.95)
+    lost = [replace(r, value=None, controls={}) if r.attack_key == "d7" else r for r in records]
+    (row,) = by_label(complete_rows(lost), attacks, 0.95)
     assert (row.labels, row.left_out) == (9, ("d7",))
     assert row.advantage == pytest.approx(0.2 / 9)
     assert "d7" in build_label_findings([row])[0].text
     live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
-    summary = summarise(read_records(lost))
+    summary = points_of(lost)
     (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))
     assert verdict.verdict == "INCONCLUSIVE"
 
@@ -226,7 +227,7 @@ def test_every_label_has_a_control_of_its_own_named_beforehand() -> None:
         }
         records += rows(0.25, attack=f"norm(label={label})", attack_key=label, of_label=label,
                         known_rows=20, controls=controls)  # fmt: skip
-    points = summarise(read_records(records))
+    points = points_of(records)
     assert {p.of_label: p.named for p in points} == {"a": "trees", "b": "logistic"}
     assert max(p.advantage.upper or 1.0 for p in points) < 0.1
 
@@ -238,10 +239,10 @@ def test_harmless_labels_do_not_fail_more_often_for_being_many() -> None:
     failed, times = 0, 40
     for _ in range(times):
         noise = 0.02 * g.standard_normal(5)
-        records: list[dict[str, Any]] = []
+        records: list[ResultRow] = []
         for label in TEN:
             records += rows(0.1, noise, attack=f"norm(label={label})", attack_key=label)
-        summary = summarise(read_records(records))
+        summary = points_of(records)
         (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
         failed += verdict.verdict == "FAIL"
     assert failed / times <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / times)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gate_rows import record, task_record
+from gate_rows import points_of, record, task_record
 
 from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import trials
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.tradeoff_curves import build_curves
 from vflsec.engine import tune_search as module
 from vflsec.engine.run import run_audit
@@ -83,13 +84,13 @@ def test_what_could_not_be_seen_is_no_failure_of_a_training_that_diverged(tmp_pa
     assert found.to_dict() == {"pretrain": "error", "train": "not-observable"}
 
 
-def of(seed: int, attack: str, value: float | None, **extra: Any) -> dict[str, Any]:
+def of(seed: int, attack: str, value: float | None, **extra: Any) -> ResultRow:
     """Of an attack, or of the task where it has no name."""
     made = record if attack else task_record
-    return made(seed, value, n=500, cell=f"{extra}{seed}", **{"attack": attack, **extra})
+    return made(seed, value, n=500, **{"attack": attack, **extra})
 
 
-def some_lost() -> list[dict[str, Any]]:
+def some_lost() -> list[ResultRow]:
     """Undefended 0.9; at strength 1 two of five trainings diverge, the others lose nothing."""
     out = []
     for s in range(5):
@@ -105,7 +106,7 @@ def some_lost() -> list[dict[str, Any]]:
 
 
 def test_what_survivors_cost_is_not_the_cost() -> None:
-    summary = summarise(read_records(some_lost()))
+    summary = points_of(some_lost())
     (point,) = [p for p in summary if p.attack == "norm" and p.strength == 1]
     assert (point.utility.mean, point.failed_trainings) == (pytest.approx(0.902), 2)
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
@@ -118,11 +119,10 @@ def test_what_survivors_cost_is_not_the_cost() -> None:
 def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
     """The undefended training diverged on two seeds, so that two drops are unknown."""
     turned = [
-        r | ({"defense": "iso", "strength": 1.0} if r.get("defense") is None else
-             {"defense": "none", "strength": 0.0})
+        replace(r, defense="none" if r.strength else "iso", strength=1.0 - r.strength)
         for r in some_lost()
-    ]  # fmt: skip
-    summary = summarise(read_records(turned))
+    ]
+    summary = points_of(turned)
     (verdict,) = judge(summary, [Gate("utility_drop", max=0.1, defense="iso")], {})
     assert (verdict.verdict, verdict.detail) == ("INCONCLUSIVE", "missing_seeds")
     assert verdict.n == 3
@@ -130,7 +130,7 @@ def test_a_drop_against_some_seeds_alone_does_not_pass() -> None:
 
 
 def test_no_strength_is_chosen_at_which_something_failed() -> None:
-    found = {t.strength: t for t in trials(summarise(read_records(some_lost())), Gate(max=0.05))}
+    found = {t.strength: t for t in trials(points_of(some_lost()), Gate(max=0.05))}
     assert found[1.0].leak_high < 0.01
     broken = found[1.0].failed
     assert broken is not None
@@ -143,10 +143,7 @@ def test_no_strength_is_chosen_at_which_something_failed() -> None:
 
 def test_an_attack_that_failed_everywhere_is_no_gap_in_the_trials() -> None:
     lost = [of(s, "norm", None, defense="iso", strength=2.0, metric="", split="") for s in range(5)]
-    found = {
-        t.strength: t
-        for t in trials(summarise(read_records([*some_lost(), *lost])), Gate(max=0.05))
-    }
+    found = {t.strength: t for t in trials(points_of([*some_lost(), *lost]), Gate(max=0.05))}
     broken = found[2.0].failed
     assert broken is not None
     assert (broken.rule, "5 seeds" in broken.reason) == (Rule.FAILED_RUNS, True)

@@ -16,12 +16,13 @@ import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
 from engine_fakes import source
+from gate_rows import points_of, record
 
 from vflsec.audit.gate import TASK, Gate, Origin, Rule, Shortfall, Verdict
 from vflsec.audit.judge import judge
-from vflsec.audit.leakage import read_records, summarise
 from vflsec.audit.pareto_front import Trial, pareto, trials
 from vflsec.audit.point import Place
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.summary import Summary, read_summary
 from vflsec.audit.validated import Validation
 from vflsec.cli.main import main
@@ -63,21 +64,18 @@ def faked(
 
 def records(
     *figures: tuple[str, str, float], seeds: int = 3, strength: float = 0.0, **more: Any
-) -> list[dict[str, Any]]:
+) -> list[ResultRow]:
     """Rows of (attack, target, value), of the main task without names, by seed."""
-    common = {"dataset": "toy", "algorithm": "splitnn", "adversary": "bank", "split": "test",
-              "metric": "auc", "n": 500, "chance": 0.5, "defense": "iso",
-              "strength": strength} | more  # fmt: skip
+    more = {"n": 500, "defense": "iso", "strength": strength, "controls": {}} | more
     return [
-        common | {"cell": f"{common}{s}", "seed": s, "attack": attack, "target": target,
-                  "value": value + 0.001 * (s - 1)}
+        record(s, value + 0.001 * (s - 1), attack=attack, target=target, **more)
         for s in range(seeds)
         for attack, target, value in figures
-    ]  # fmt: skip
+    ]
 
 
-def trials_of(rows: list[dict[str, Any]]) -> list[Trial]:
-    return trials(summarise(read_records(rows), shares=True), Gate(max=0.05))
+def trials_of(rows: list[ResultRow]) -> list[Trial]:
+    return trials(points_of(rows, shares=True), Gate(max=0.05))
 
 
 @pytest.mark.parametrize("high", [math.nan, math.inf])
@@ -665,7 +663,7 @@ def test_the_loss_of_utility_is_that_of_the_training_that_loses_most() -> None:
     loses 0.35, so that a strength was advised at which --drop 0.03 does not hold.
     """
 
-    def at(dataset: str, strength: float, auc: float, utility: float) -> list[dict[str, Any]]:
+    def at(dataset: str, strength: float, auc: float, utility: float) -> list[ResultRow]:
         figures = (("norm", "label", auc), ("", "", utility))
         return records(*figures, dataset=dataset, strength=strength)
 
@@ -702,12 +700,12 @@ def test_an_attack_that_broke_its_training_counts_under_a_target() -> None:
     figures = (("norm", "label", 0.5), ("inversion", "feature", 0.9), ("", "", 0.9))
     rows = [r for x in (0.0, 5.0) for r in records(*figures, seeds=5, strength=x)]
     broken = [
-        r | {"attack": "swap_probe", "value": None, "target": "", "split": "", "metric": "",
-             "status": "error", "reason": "it broke"}
+        replace(r, attack="swap_probe", value=None, target="", split="", metric="",
+             status="error", reason="it broke")
         for r in rows
-        if r["attack"] == "norm" and r["strength"] == 5
+        if r.attack == "norm" and r.strength == 5
     ]  # fmt: skip
-    rows = [r for r in rows if r["target"] != "feature"]  # which are not run under that target
+    rows = [r for r in rows if r.target != "feature"]  # which are not run under that target
     bare, found = trials_of([*rows, *broken])
     assert (bare.failed, bare.attack, found.attack) == (None, "norm", "norm")
     assert found.failed is not None
@@ -755,7 +753,7 @@ def test_a_leak_is_planted_where_every_gate_is_at_a_strength(
     assert {*seen} == {(out, int(some), True), (out / "confirm", int(some), some)}
 
 
-def drawn(rng: np.random.Generator, strength: float) -> list[dict[str, Any]]:
+def drawn(rng: np.random.Generator, strength: float) -> list[ResultRow]:
     """Rows of two attacks at a strength: leaks of all sizes beside controls that leave little."""
     seeds, own = int(rng.integers(2, 7)), float(rng.choice([0.5, 0.8, 0.97]))
     out = records(("", "", 0.9), seeds=seeds, strength=strength)
@@ -768,13 +766,13 @@ def drawn(rng: np.random.Generator, strength: float) -> list[dict[str, Any]]:
                          n=int(rng.choice([15, 300]))):  # fmt: skip
             value = np.clip(own + leak * (1 - own) + rng.normal(0, spread), 0, 1)
             beside = {"scratch": {"value": own, "cv": own}}
-            out.append(r | {"value": float(value), "controls": beside, "primary": "auc"})
+            out.append(replace(r, value=float(value), controls=beside, primary="auc"))
             if counted:
-                share, none = {"value": named}, {"scratch": {"value": 0.0, "cv": 0.0}}
+                none = {"scratch": {"value": 0.0, "cv": 0.0}}
                 people = {"metric": "exposed", "chance": 0.0, "controls": none, "primary": "auc"}
-                out.append(r | share | people)
+                out.append(replace(r, value=named, **people))
         if rng.random() < 0.1:
-            out[-1] |= {"value": None, "status": "error", "reason": "it broke"}
+            out[-1] = replace(out[-1], value=None, status="error", reason="it broke")
     return out
 
 
@@ -786,7 +784,7 @@ def test_no_strength_is_called_good_where_the_gate_of_its_limit_does_not_pass() 
     rng, met, rules = np.random.default_rng(0), 0, set()
     for _ in range(80):
         rows = [r for strength in (0.0, 1.0, 2.0) for r in drawn(rng, strength)]
-        points = summarise(read_records(rows), shares=bool(rng.random() < 0.7))
+        points = points_of(rows, shares=bool(rng.random() < 0.7))
         limit = Gate(
             max=float(rng.choice([0.01, 0.05, 0.2, 0.52])),
             confidence=float(rng.choice([0.9, 0.99])),
@@ -811,13 +809,13 @@ def test_where_no_attack_sees_a_message_nothing_leaks_and_the_loss_counts() -> N
     rows = records(("", "", 0.9), ("norm", "label", 0.8))
     rows += records(("", "", 0.8), strength=9.0)
     unseen = records(("norm", "label", 0.0), strength=9.0)
-    rows += [r | {"status": "not-observable", "value": None} for r in unseen]
+    rows += [replace(r, status="not-observable", value=None) for r in unseen]
     found = {t.strength: t for t in trials_of(rows)}
     assert (found[9.0].leak, found[9.0].leak_high, found[9.0].attack) == (0.0, 0.0, "")
     assert found[9.0].drop == pytest.approx(0.1)
     assert found[9.0].meets(0.01)
     assert not found[0.0].meets(0.01)
-    lost = [r | {"status": "error", "value": None} if (r["strength"], r["seed"]) == (9.0, 0) else r
+    lost = [replace(r, status="error", value=None) if (r.strength, r.seed) == (9.0, 0) else r
             for r in rows]  # fmt: skip
     found = {t.strength: t for t in trials_of(lost)}
     assert found[9.0].failed  # a training that broke is no proof of anything

@@ -13,7 +13,7 @@ import torch
 from broken_claims import epsilon_from_rates
 from torch import Tensor
 
-from vflsec.audit.leakage import read_records
+from vflsec.audit.result_row import ResultRow
 from vflsec.core.policy import Guarantee, Own, Policy
 from vflsec.core.privacy_usage import RunFacts
 from vflsec.defenses.label_dp import keep_probability
@@ -263,12 +263,12 @@ def judged(
     """The verdict on a claim of 1, of a bound and its notes for each seed."""
     point: dict[str, Any] = {"dataset": "d", "algorithm": "a", "defense": "x", "strength": 1.0}
     rows = [
-        point | {"cell": str(s), "seed": s, "metric": "epsilon_lower", "value": value,
-                 "notes": {"defense": "x", **more}}
+        ResultRow(**point, seed=s, metric="epsilon_lower", value=value,
+                  notes={"defense": "x", **more})
         for s, (value, more) in enumerate(zip(values, notes, strict=True))
     ]  # fmt: skip
     claim = Claimed(**point, epsilon=1.0, by="x")
-    (found,) = judge_claims(read_records(rows), [claim], confidence)
+    (found,) = judge_claims(rows, [claim], confidence)
     return found.verdict
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gate_rows
 import numpy as np
 import pytest
 from audited import LEAKY, SEALED, Killed, Planted, audited
@@ -26,7 +27,7 @@ from vflsec.audit.baseline import (
 )
 from vflsec.audit.compare import compute_change
 from vflsec.audit.gate import Gate
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import complete_rows, summarise
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow, read_rows
 from vflsec.audit.validated import Place, Validation
@@ -51,16 +52,11 @@ LIVE = live("a0", "a1", "a2")
 
 def rows(values: dict[str, list[float]], first: int = 0, **extra: Any) -> list[ResultRow]:
     """Results whose advantages by attack and seed are `values`."""
-    return read_records(
-        {
-            "cell": f"{s}", "dataset": "toy", "algorithm": "splitnn", "seed": first + s,
-            "split": "test", "adversary": "bank", "attack": a, "target": "label", "metric": "auc",
-            "value": 0.5 + v, "n": 500, "chance": 0.5,
-            "controls": {"majority": {"value": 0.5, "cv": None}},
-        } | extra
+    return complete_rows(
+        replace(r, seed=first + r.seed)
         for a, of in values.items()
-        for s, v in enumerate(of)
-    )  # fmt: skip
+        for r in gate_rows.rows(0.0, of, attack=a, **extra)
+    )
 
 
 def keep(made: list[ResultRow], tmp_path: Path, **how: Any) -> Baseline:

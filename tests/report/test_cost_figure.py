@@ -11,7 +11,7 @@ import pytest
 from audited import LEAKY, Planted, audited
 from printed import html, markdown_summary
 
-from vflsec.audit.leakage import make_records
+from vflsec.audit.leakage import list_rows
 from vflsec.audit.result import Audit
 from vflsec.report import figures
 from vflsec.report.figure_axes import make_axes
@@ -39,8 +39,8 @@ def test_a_record_counts_training_only() -> None:
     result.measures.append(Measure("train", "test", "auc", 0.8))
     for phase, size in (("train", 100), ("more", 20), ("predict", 3000)):
         result.ledger.append(LedgerRow(phase, "embedding", "", "a", "b", size // 10, 1, size, 1))
-    (row,) = make_records(result)
-    assert (row["bytes"], row["messages"]) == (120, 12)
+    (row,) = list_rows(result)
+    assert (row.bytes, row.messages) == (120, 12)
 
 
 def test_every_row_of_the_results_says_what_its_training_sent(audit: Any) -> None:

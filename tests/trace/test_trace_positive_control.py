@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import Cli
+from gate_rows import rows
 from sampled import sampled
 from torch import Tensor, nn
 from trace_audits import audit, first_of_each, record, signs
@@ -184,13 +186,6 @@ def test_a_leak_of_another_system_shows_nothing_of_this_one(
 
 
 def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
-    def row(attack: str, key: str, who: str, value: float, seed: int) -> dict[str, Any]:
-        return {
-            "cell": f"{seed}", "dataset": "d", "algorithm": "a", "seed": seed, "metric": "auc",
-            "value": value, "chance": 0.5, "attack": attack, "attack_key": key, "adversary": who,
-            "target": "label", "split": "train", "n": 100, "defense": "none",
-        }  # fmt: skip
-
     specs = [
         trace_positive_control.Prepared(
             vflsec.specs.AttackSpec(name, adversary=("bank",)),
@@ -199,14 +194,18 @@ def test_it_counts_for_whoever_finds_the_leak_by_gradients_alone() -> None:
         for name in ("direction", "gradient_completion")
     ]
     (direction, beside) = (p.spec.key for p in specs)
-    finds = [row("direction", direction, "bank", 0.9 + s / 100, s) for s in range(3)]
-    misses = [row("direction", direction, "bank", 0.5 + s / 100, s) for s in range(3)]
-    both = [row("gradient_completion", beside, "bank", 0.9 + s / 100, s) for s in range(3)]
+    finds, misses, both = (
+        rows(gain, (0.0, 0.01, 0.02), attack=attack, attack_key=key, split="train")
+        for gain, attack, key in (
+            (0.4, "direction", direction), (0.0, "direction", direction),
+            (0.4, "gradient_completion", beside),
+        )
+    )  # fmt: skip
     assert trace_positive_control.find_shown(finds, specs, 0.95) == {"bank"}
-    other = [r | {"dataset": "e"} for r in misses]
+    other = [replace(r, dataset="e") for r in misses]
     assert trace_positive_control.find_shown([*finds, *other], specs, 0.95) == set()
     assert trace_positive_control.find_shown(
-        [*finds, *(r | {"value": 0.9} for r in other)], specs, 0.95
+        [*finds, *(replace(r, value=0.9) for r in other)], specs, 0.95
     ) == {"bank"}
     assert trace_positive_control.find_shown([*misses, *both], specs, 0.95) == set()
     assert trace_positive_control.find_shown([], specs, 0.95) == set()

@@ -158,7 +158,7 @@ def add_grants(rows: Iterable[ResultRow], attacks: Mapping[str, AttackFacts]) ->
     """The rows with what each attack was granted beside known rows, in words (``grants``).
 
     Args:
-        rows: of :func:`vflsec.audit.leakage.read_records`.
+        rows: of :func:`vflsec.audit.leakage.complete_rows`.
         attacks: what attacks are, by key.
     """
     return [replace(r, grants=_grants(r, attacks.get(r.attack_key))) for r in rows]
@@ -349,7 +349,7 @@ def judge_regressions(
     """One verdict for every point of the baseline that ever worked, or may hide a rise.
 
     Args:
-        results: as they are now, of :func:`vflsec.audit.leakage.read_records`, with
+        results: as they are now, of :func:`vflsec.audit.leakage.complete_rows`, with
             :func:`add_grants`.
         before: of :func:`read_baseline`.
         validated: of :func:`vflsec.audit.validated.find_validated`.

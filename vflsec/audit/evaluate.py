@@ -85,9 +85,9 @@ def evaluate(
     if partial:
         also, only, before = (), True, None
     confidence, looks, level = record.confidence, record.looks, record.level
-    every = leakage.read_records(_records(record, results, ("audit", "reference")))
+    every = leakage.complete_rows(_rows(record, results, ("audit", "reference")))
     own, timed, dosed = _by_moment(every)
-    planted = leakage.read_records(_records(record, results, ("control",)))
+    planted = leakage.complete_rows(_rows(record, results, ("control",)))
     points = _with_gaps(record, results, leakage.summarise(own, level, shares=True))
     validated = find_validated(
         points, leakage.summarise(planted, level) or None, level,
@@ -178,16 +178,13 @@ def _gated(
     return [p for p in points if p.system in own]
 
 
-def _records(
+def _rows(
     record: AuditRecord, results: Sequence[CellResult], roles: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[ResultRow]:
     for at, result, _ in record.locate(results, *roles):
-        for row in leakage.make_records(result):
-            key = row["attack_key"]
-            yield row | {
-                "dataset": at.dataset, "algorithm": at.algorithm,
-                "known_rows": record.known_rows.get(key), "of_label": record.of_label.get(key, ""),
-            }  # fmt: skip
+        yield from leakage.list_rows(
+            result, at, known_rows=record.known_rows, of_label=record.of_label
+        )
 
 
 def _active(record: AuditRecord, results: Sequence[CellResult]) -> dict[str, str]:

@@ -1,17 +1,18 @@
 """From the measures of cells to what is leaked: the advantage over all controls, with its interval.
 
-``make_records`` → ``read_records`` (one row for each measure) → ``summarise`` (one point for each
-identity: mean over seeds, t intervals, utility beside it) → ``build_curves`` (one for each defense
-and attack: the privacy-utility curve and its CAP).
+``list_rows`` (one for each measure) → ``complete_rows`` (compared with controls) → ``summarise``
+(one point for each identity: mean over seeds, t intervals, utility beside it) → ``build_curves``
+(one for each defense and attack: the privacy-utility curve and its CAP).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 from vflsec.audit import controls as ctl
 from vflsec.audit import defense_label, intervals
@@ -33,9 +34,7 @@ from vflsec.audit.result_row import (
     find_declined,
     name_controls,
     read_advantages,
-    results_table,
 )
-from vflsec.core import check
 from vflsec.label import PRIMARY
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.typed_values import read_as
@@ -48,11 +47,6 @@ from vflsec.specs import (
     DefenseSpec,
     Measure,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-_FIELDS = {f.name for f in fields(ResultRow)}
 
 
 def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
@@ -74,26 +68,40 @@ def defense_point(defenses: Sequence[DefenseSpec]) -> tuple[str, float | None]:
     return (" + ".join(labels), swept) if labels else (UNDEFENDED, 0.0)
 
 
-def make_records(result: CellResult) -> Iterator[dict[str, Any]]:
-    """The measures of a finished cell as records for :func:`read_records`."""
-    defense, strength = defense_point(result.spec.defenses)
+def list_rows(
+    result: CellResult,
+    at: Training | None = None,
+    *,
+    known_rows: Mapping[str, int | None] = MappingProxyType({}),
+    of_label: Mapping[str, str] = MappingProxyType({}),
+) -> list[ResultRow]:
+    """The measures of a finished cell, not yet compared: see :func:`complete_rows`.
+
+    Args:
+        result: the cell.
+        at: what its training is called; None takes what its specification says.
+        known_rows, of_label: fields of the rows, by the attack's key.
+    """
+    spec = result.spec
+    at = at or Training(spec.data["name"], spec.algorithm, *defense_point(spec.defenses))
     sent = [row for row in result.ledger if row.phase != "predict"]
-    for m in result.measures:
-        yield {
-            "cell": result.key,
-            "dataset": result.spec.data["name"],
-            "algorithm": result.spec.algorithm,
-            "defense": defense,
-            "strength": strength,
-            "seed": result.spec.seed,
-            "bytes": sum(row.bytes for row in sent),
-            "messages": sum(row.messages for row in sent),
-            **vars(m),
-            "turned": m.notes.get(TURNED),
-            "tied": bool(m.notes.get(TIED)),
-            "by_class": read_as(tuple[ClassCount, ...], m.notes.get(BY_CLASS, ())),
-            "asked": _chosen(m),
-        }
+    about = at.as_dict() | {
+        "cell": result.key, "seed": spec.seed, "bytes": sum(row.bytes for row in sent),
+        "messages": sum(row.messages for row in sent),
+    }  # fmt: skip
+    return [
+        ResultRow(
+            **about,
+            **{name: clean(value) for name, value in vars(m).items()},
+            known_rows=known_rows.get(m.attack_key),
+            of_label=of_label.get(m.attack_key, ""),
+            turned=clean(m.notes.get(TURNED)),
+            tied=bool(m.notes.get(TIED)),
+            by_class=read_as(tuple[ClassCount, ...], m.notes.get(BY_CLASS, ())),
+            asked=_chosen(m),
+        )
+        for m in result.measures
+    ]
 
 
 def _chosen(m: Measure) -> str:
@@ -101,68 +109,42 @@ def _chosen(m: Measure) -> str:
     return str(m.notes.get("column" if m.metric == "r2_column" else "asked", ""))
 
 
-def results_frame(records: Iterable[Mapping[str, object]]) -> pd.DataFrame:
-    """The rows of :func:`read_records` as a tidy table, see :func:`results_table`."""
-    return results_table(read_records(records))
-
-
-def read_records(records: Iterable[Mapping[str, object]]) -> list[ResultRow]:
-    """One row for each measure, with the control that leaves least and the advantage over it.
+def complete_rows(rows: Iterable[ResultRow]) -> list[ResultRow]:
+    """The rows with their primary metric, the control that leaves least, and the advantage over it.
 
     That is, at each point, the control with the least mean advantage over its seeds; the figures of
-    all controls are in ``controls``.
-
-    Args:
-        records: cell fields and fields of :class:`vflsec.specs.Measure`. Needed: cell,
-            dataset, seed, metric, value. Optional beside the rest: ``known_rows``, and ``primary``
-            (the metric that verdicts rest on; told from the levels of chance if not given).
-
-    Raises:
-        ConfigError: a record lacks a needed field.
+    all controls stay in ``controls``. A primary metric that is given stays; else it is told from
+    the levels of chance. A row whose status is not ``ok`` has no figures.
     """
-    return _with_primary(_with_controls([_read_record(r) for r in records]))
-
-
-def _read_record(record: Mapping[str, object]) -> ResultRow:
-    lost = [k for k in ("cell", "dataset", "seed", "metric", "value") if k not in record]
-    if lost:
-        raise check.fail("read_records: a record", f"complete with {', '.join(lost)}", dict(record))
-    row = {k: clean(v) for k, v in record.items() if k in _FIELDS}
-    row = {"algorithm": "", "defense": UNDEFENDED, "strength": None} | row
-    if row.get("status", "ok") != "ok":  # an exception never becomes a number
-        row |= {"value": None, "low": None, "high": None, "controls": {}}
-    if row["defense"] in ("", UNDEFENDED):
-        row |= {"defense": UNDEFENDED, "strength": 0.0}
-    return ResultRow(**row | {"controls": dict(row.get("controls") or {})})
-
-
-def _with_controls(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """The rows with the control that leaves least at their point, and the advantage over it."""
-    least = {}
+    rows = list(rows)
+    least: dict[Identity, str] = {}
     attacks = (r for r in rows if r.attack and r.status == "ok")
-    for at, of in group_by(attacks, lambda r: r.identity).items():
+    for point, of in group_by(attacks, lambda r: r.identity).items():
         if found := Leakage.between(*read_advantages(of), named=""):
-            least[at] = found.least.name
-    return [_over(r, least.get(r.identity, "") if r.status == "ok" else "") for r in rows]
-
-
-def _over(row: ResultRow, control: str) -> ResultRow:
-    """The row with its advantage over this control, if there is one; controls by name."""
-    own, gain = row.figures.get(control), None
-    if row.value is not None and own is not None:
-        gain = find_sign(row.metric) * (row.value - own)
-    found = dict(sorted(row.controls.items()))
-    return replace(row, control=control, control_value=own, advantage=gain, controls=found)
-
-
-def _with_primary(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """The rows with the metric that verdicts rest on, where it is not given."""
+            least[point] = found.least.name
     seen: dict[tuple[Any, ...], dict[str, float | None]] = defaultdict(dict)
     for r in rows:
         chances = seen[_asked(r)]
         if r.metric and chances.get(r.metric) is None:
             chances[r.metric] = r.chance
-    return [r if r.primary else replace(r, primary=_primary(seen[_asked(r)])) for r in rows]
+    primary = {asked: _primary(chances) for asked, chances in seen.items()}
+    return [_complete(r, r.primary or primary[_asked(r)], least) for r in rows]
+
+
+def _complete(row: ResultRow, primary: str, least: Mapping[Identity, str]) -> ResultRow:
+    if row.status != "ok":  # an exception never becomes a number
+        return replace(
+            row, primary=primary, value=None, low=None, high=None, control="", control_value=None,
+            advantage=None, controls={},
+        )  # fmt: skip
+    control = least.get(row.identity, "")
+    own, gain = row.figures.get(control), None
+    if row.value is not None and own is not None:
+        gain = find_sign(row.metric) * (row.value - own)
+    found = dict(sorted(row.controls.items()))
+    return replace(
+        row, primary=primary, control=control, control_value=own, advantage=gain, controls=found
+    )
 
 
 def _asked(row: ResultRow) -> tuple[Any, ...]:
@@ -321,7 +303,7 @@ def summarise(
     Metrics of the main task are points too, without an attack.
 
     Args:
-        rows: of :func:`read_records`.
+        rows: of :func:`complete_rows`.
         confidence: of the two-sided (`low`, `high`) and of the one-sided (`lower`, `upper`)
             bounds; missing where there are fewer than two seeds.
         shares: whether each attack's primary point has another one in :data:`ERROR_REMOVED`; these

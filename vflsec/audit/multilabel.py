@@ -55,7 +55,7 @@ def by_label(
     """One row for each attack on several labels, at each point and split.
 
     Args:
-        rows: of :func:`vflsec.audit.leakage.read_records`, of an audit.
+        rows: of :func:`vflsec.audit.leakage.complete_rows`, of an audit.
         attacks: what they are by key; those on one of several labels have a name without it.
         confidence: of the two-sided t interval over seeds.
     """

@@ -122,7 +122,7 @@ Place = tuple[str, float | None, str]
 
 def _list_advantages(results: Sequence[CellResult]) -> dict[Place, dict[str, dict[int, float]]]:
     """Advantages by seed of each attack's key, after the last phase, in its primary metric."""
-    every = leakage.read_records(row for r in results for row in leakage.make_records(r))
+    every = leakage.complete_rows(row for r in results for row in leakage.list_rows(r))
     rows = [r for r in every if r.is_main and r.advantage is not None]
     out: dict[Place, dict[str, dict[int, float]]] = {}
     for r in rows:

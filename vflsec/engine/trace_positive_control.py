@@ -12,16 +12,16 @@ without a defense (:func:`find_shown`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from vflsec.audit.leakage import read_records, summarise
+from vflsec.audit.leakage import complete_rows, summarise
 from vflsec.audit.planted_leak import plant_leak
 from vflsec.audit.point import UNDEFENDED
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import find_validated
 from vflsec.core.attack import Attack
 from vflsec.core.guess import Truth
@@ -144,7 +144,7 @@ def join_answers(made: Sequence[Answer], y: Tensor, target: str) -> Planted | No
 
 
 def find_shown(
-    records: Sequence[Mapping[str, Any]], asked: Iterable[Prepared], confidence: float
+    measured: Sequence[ResultRow], asked: Iterable[Prepared], confidence: float
 ) -> set[str]:
     """Adversaries of whom an attack on gradients alone finds the leak without a defense.
 
@@ -153,7 +153,7 @@ def find_shown(
     leak of each: a positive control speaks of all.
 
     Args:
-        records: of what was really recorded.
+        measured: of what was really recorded.
         asked: every attack.
         confidence: of the audit.
     """
@@ -163,11 +163,11 @@ def find_shown(
         if any(n.kind == "gradient" and not n.sent for n in of)
         and not any(n.what == "model" for n in of)
     }  # fmt: skip
-    rows = read_records(r for r in records if r["attack_key"] in alone)
+    rows = complete_rows(r for r in measured if r.attack_key in alone)
     if not rows:
         return set()
     shown = find_validated(summarise(rows, confidence), confidence=1 - (1 - confidence) / 2)
     works = [place for place, found in shown.items() if found.validated]
     found = {(p.adversary, (p.dataset, p.algorithm)) for p in works}
-    systems = {(r["dataset"], r["algorithm"]) for r in records}
+    systems = {(r.dataset, r.algorithm) for r in measured}
     return {who for who, _ in found if all((who, system) in found for system in systems)}

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from vflsec.audit.gate import Gate
 from vflsec.audit.gate_selection import list_measured, list_unanswerable
-from vflsec.audit.leakage import defense_point, make_records, read_records
+from vflsec.audit.leakage import complete_rows, defense_point, list_rows
 from vflsec.audit.point import UNDEFENDED, Grants
 from vflsec.audit.record import AuditRecord
+from vflsec.audit.result_row import ResultRow
 from vflsec.audit.scoring import make_unscored, score_answer
 from vflsec.audit.truth import SCORED
 from vflsec.core import check
@@ -102,7 +103,7 @@ def score(
         _Scored(_score_trace(frozen, i, truth, notes, claimed, tau), [a.of for a in of])
         for i, (truth, of) in enumerate(zip(found, frozen.answers, strict=True))
     ]
-    rows = [row for s in audited for row in make_records(s.result)]
+    rows = [row for s in audited for row in list_rows(s.result)]
     _check_gates(rows, gates)
     controls = _score_controls(frozen, audited, rows, confidence)
     record = _make_record(frozen, audited, controls, gates, confidence, notes)
@@ -147,7 +148,7 @@ class _Scored(NamedTuple):
 
 
 def _score_controls(
-    frozen: Frozen, audited: Sequence[_Scored], rows: Sequence[Mapping[str, Any]], confidence: float
+    frozen: Frozen, audited: Sequence[_Scored], rows: Sequence[ResultRow], confidence: float
 ) -> list[_Scored]:
     """What attacks found of leaks that were planted, where that says something."""
     every = [p for s in audited for p in s.asked]
@@ -188,9 +189,9 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
     return y
 
 
-def _check_gates(rows: Sequence[Mapping[str, Any]], gates: Sequence[Mapping[str, Any]]) -> None:
+def _check_gates(rows: Sequence[ResultRow], gates: Sequence[Mapping[str, Any]]) -> None:
     """Refuse a gate that no result answers, if there are any, before anything is written."""
-    points, keys = list_measured(read_records(rows)), [f.name for f in fields(Gate)]
+    points, keys = list_measured(complete_rows(rows)), [f.name for f in fields(Gate)]
     for section in gates:
         for key in section:
             check.one_of("gate: key", key, keys)

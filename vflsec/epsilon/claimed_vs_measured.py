@@ -68,7 +68,7 @@ def judge_claims(
     """One verdict for every claim that was measured.
 
     Args:
-        rows: of :func:`vflsec.audit.leakage.read_records`, those of the metric ``epsilon_lower``
+        rows: of :func:`vflsec.audit.leakage.complete_rows`, those of the metric ``epsilon_lower``
             among them; the notes of these say whose claim it measures (``defense``), where a point
             has several, and how (:mod:`vflsec.epsilon.measured_claims`).
         claims: one for each training and claimant.
