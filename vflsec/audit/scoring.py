@@ -60,19 +60,21 @@ def main_task(
             scores = score(
                 guess, truth, guess.rows, classes=task.classes, prior=prior, metrics=names
             )
+            base = Measure(phase, split, "", None)
             if failed:
                 scores = [replace(s, value=None, low=None, high=None) for s in scores]
-                more: dict[str, Any] = {"status": "error", "reason": DIVERGED}
+                base = replace(base, status="error", reason=DIVERGED)
             else:
-                more = {"notes": _of_each_label(guess, task)}
-            found += [_measure(s, phase=phase, split=split, **more) for s in scores]
+                base = replace(base, notes=_of_each_label(guess, task))
+            found += [_measure(base, s) for s in scores]
     return out
 
 
-def _measure(s: Score, **more: Any) -> Measure:
-    """A score as a measure of whose answer it is."""
-    kept = ("metric", "value", "low", "high", "n", "chance")
-    return Measure(**{k: getattr(s, k) for k in kept}, **more)
+def _measure(base: Measure, s: Score, **more: Any) -> Measure:
+    """The measure of an answer that `base` describes, with its score."""
+    return replace(
+        base, metric=s.metric, value=s.value, low=s.low, high=s.high, n=s.n, chance=s.chance, **more
+    )
 
 
 def _of_each_label(guess: Guess, task: Task) -> dict[str, Any]:
@@ -117,32 +119,26 @@ def score_answer(answer: Answer, task: Task, embeddings: Table | None = None) ->
         task: where the truth is; of several labels the one that was attacked counts.
         embeddings: what the victim sent, for attacks that recover it.
     """
-    spec, attack, guess = answer.of.spec, answer.of.attack, answer.guess
-    task = task.of_label(spec.of_label)
-    whose = list_victims(attack.target, spec.adversary, task.parties, spec.victim)
-    if attack.target in ONE_COLUMN:
-        whose = (with_columns(whose, task),)
-    base: dict[str, Any] = {
-        "phase": answer.phase, "adversary": "+".join(spec.adversary), "attack": spec.label,
-        "attack_key": spec.key, "target": attack.target, "victim": "+".join(whose),
-    }  # fmt: skip
+    guess, target = answer.guess, answer.of.attack.target
+    task = task.of_label(answer.of.spec.of_label)
     status, why = answer.status, answer.reason
-    if guess is not None and attack.target not in (*SCORED, "embedding"):
+    if guess is not None and target not in (*SCORED, "embedding"):
         status = "not-applicable"
-        why = f"no truth about {attack.target!r} is kept."
+        why = f"no truth about {target!r} is kept."
+    base = make_unscored(answer.of, answer.phase, task.parties, status, why)
+    if target in ONE_COLUMN:
+        base = replace(base, victim=with_columns(base.victim.split("+"), task))
     if guess is None or why:
-        yield Measure(split="", metric="", value=None, status=status, reason=why, **base)
-    elif attack.target == "embedding":
+        yield base
+    elif target == "embedding":
         assert embeddings is not None
         for one, beside, notes in score_embedding(embeddings, answer.view, guess):
-            yield _measure(one, split="train", controls=beside, notes=notes, **base)
+            yield _measure(base, one, split="train", controls=beside, notes=notes)
     else:
         yield from _by_split(answer, guess, task, base)
 
 
-def _by_split(
-    answer: Answer, guess: Guess, task: Task, base: Mapping[str, Any]
-) -> Iterator[Measure]:
+def _by_split(answer: Answer, guess: Guess, task: Task, base: Measure) -> Iterator[Measure]:
     goal = choose_goal(answer.of.attack, answer.of.spec, task)
     guess = orient(guess, goal.truth)
     yield from _compared(answer, guess, goal, task, base)
@@ -169,7 +165,7 @@ def orient(guess: Guess, truth: Truth) -> Guess:
 
 
 def _compared(
-    answer: Answer, guess: Guess, goal: Goal, task: Task, base: Mapping[str, Any]
+    answer: Answer, guess: Guess, goal: Goal, task: Task, base: Measure
 ) -> Iterator[Measure]:
     """The measures of an answer beside its controls, of the part of each that is compared."""
     guess = goal.select(guess)
@@ -187,8 +183,8 @@ def _compared(
             notes = {**notes, "pictures": _pictures(answer, guess, goal.truth, task, rows)}
         for s in found:
             yield _measure(
-                s, split=split, controls=beside.get(_same(s.metric), {}),
-                notes={**notes, **_note(s, beside)}, **base,
+                base, s, split=split, controls=beside.get(_same(s.metric), {}),
+                notes={**notes, **_note(s, beside)},
             )  # fmt: skip
             notes = guess.notes
 
