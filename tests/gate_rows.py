@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scipy import stats
@@ -14,9 +14,8 @@ from vflsec.audit.point import UNDEFENDED, Place, Point
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.validated import Validation
 
-LIVE: dict[str, Validation] = dict.fromkeys(
-    ("direction", "norm", "a0", "a1", "a2", "a3"), Validation(True, "planted leak found")
-)
+Live = Mapping[str, Validation] | None
+SHOWN = Validation(True, "planted leak found")
 STEADY = (-0.01, 0.0, 0.01, 0.0, 0.0)
 WIDE = tuple(0.08 * stats.zscore((-1.2, 0.4, 0.2, 1.0, -0.4), ddof=1))  # mean 0, sd 0.08
 
@@ -55,21 +54,21 @@ def task_record(seed: int, value: float | None, **extra: Any) -> ResultRow:
     return record(seed, value, **{**bare, **extra})
 
 
-def at(summary: Any, live: Any) -> dict[Place, Validation]:
-    """What `live` says by attack, at every place of the summary."""
-    return {p.place: live[p.attack] for p in summary if p.attack in live}
-
-
 def points_of(rows: Iterable[ResultRow], **kw: Any) -> list[Point]:
     return summarise(complete_rows(rows), **kw)
 
 
-def verdicts_of(records: list[ResultRow], gate: Gate, live: Any = LIVE) -> list[Verdict]:
-    summary = points_of(records)
-    return judge(summary, [gate], at(summary, live))
+def at(points: Iterable[Point], live: Live = None) -> dict[Place, Validation]:
+    """What `live` says by attack, at every place of the points; None: all are shown to work."""
+    every = {p.place: SHOWN if live is None else live.get(p.attack) for p in points if p.attack}
+    return {place: found for place, found in every.items() if found}
 
 
-def one(records: list[ResultRow], gate: Gate, live: Any = LIVE) -> Verdict:
-    found = verdicts_of(records, gate, live)
-    assert len(found) == 1
-    return found[0]
+def verdicts_of(rows: Iterable[ResultRow], gate: Gate, live: Live = None) -> list[Verdict]:
+    points = points_of(rows)
+    return judge(points, [gate], at(points, live))
+
+
+def one(rows: Iterable[ResultRow], gate: Gate, live: Live = None) -> Verdict:
+    (found,) = verdicts_of(rows, gate, live)
+    return found

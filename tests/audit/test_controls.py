@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from gate_rows import points_of, record
+from gate_rows import at, points_of, record
 from scipy import stats
 
 from vflsec.audit.controls import Against, Leakage
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.validated import Validation
 
 GAPS = (0.0, 0.02, 0.05, 0.1)
 """How far each control is behind the best."""
@@ -64,11 +63,10 @@ def audits(count: int, true: float, rng: np.random.Generator) -> list[ResultRow]
 def rates(true: float, seed: int) -> tuple[float, float, float]:
     """Shares of FAIL and of PASS at a limit of 0.1, and of FAIL by the named control alone."""
     count = 150
-    summary = points_of(audits(count, true, np.random.default_rng(seed)))
-    shown = {r.place: Validation(True, "") for r in summary}
-    found = [v.verdict for v in judge(summary, [Gate(max=0.1, of="auc")], shown)]
+    points = points_of(audits(count, true, np.random.default_rng(seed)))
+    found = [v.verdict for v in judge(points, [Gate(max=0.1, of="auc")], at(points))]
     one = 0
-    for p in summary:
+    for p in points:
         of = p.leakage
         assert of is not None
         one += of.ahead.p(0.1) < 0.05 * 0.95

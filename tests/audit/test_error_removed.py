@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import points_of, record
+from gate_rows import at, points_of, record
 from scipy import stats
 from scored import score_rows
 
@@ -17,7 +17,6 @@ from vflsec.audit.judge import judge
 from vflsec.audit.leakage_claims import Quantity, correct, find_claims
 from vflsec.audit.metrics import ERROR_REMOVED
 from vflsec.audit.point import Point, write_points
-from vflsec.audit.validated import Validation
 from vflsec.errors import ConfigError
 
 OWN = (0.95, 0.96, 0.97, 0.98, 0.96)
@@ -33,7 +32,7 @@ def audited(gained: tuple[float, ...], *gates: Gate, **extra: Any) -> tuple[Poin
     points = points_of(records, shares=True)
     assert points == list(map(Point.read, write_points(points)))
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
-    return of, judge(points, gates, {of.place: Validation(True, "shown")})
+    return of, judge(points, gates, at([of]))
 
 
 def test_an_attack_that_knows_everything_removes_all_of_it() -> None:
@@ -74,10 +73,10 @@ def test_an_error_that_is_within_the_limit_already_is_judged_by_what_is_removed(
     ]  # fmt: skip
     points = points_of(records, shares=True)
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
-    (v,) = judge(points, [Gate(max=0.1)], {of.place: Validation(True, "shown")})
+    (v,) = judge(points, [Gate(max=0.1)], at([of]))
     assert (v.verdict, v.judged_by) == (verdict, ERROR_REMOVED)
     assert v.value == pytest.approx(removed, abs=0.03)
-    (wide,) = judge(points, [Gate(max=0.04)], {of.place: Validation(True, "shown")})
+    (wide,) = judge(points, [Gate(max=0.04)], at([of]))
     assert wide.judged_by == ""
 
 
@@ -151,7 +150,7 @@ def test_a_claim_stays_in_the_metric_of_the_attack_where_that_leaks_too() -> Non
     ]
     points = points_of(records, shares=True)
     (of,) = [p for p in points if p.metric == ERROR_REMOVED]
-    verdicts = judge(points, [NAMED], {of.place: Validation(True, "shown")})
+    verdicts = judge(points, [NAMED], at([of]))
     assert [v.verdict for v in verdicts] == ["FAIL"]
     found = find_claims(correct(points, verdicts), verdicts)
     (claim,) = [c for c in found if c.quantity is Quantity.LEAKAGE]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import one, points_of, record, rows
+from gate_rows import at, one, points_of, record, rows
 from scipy import stats
 from scored import score_rows
 
@@ -22,7 +22,6 @@ from vflsec.audit.judge import judge
 from vflsec.audit.metrics import Score
 from vflsec.audit.point import Point, points_frame, write_points
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.validated import Validation
 from vflsec.core.guess import Truth
 from vflsec.errors import ShapeError
 
@@ -193,16 +192,14 @@ def records(draw: Draw, seeds: int, attack: str = "direction", seed: int = 0, **
 
 def judge_all(found: Sequence[ResultRow], *gates: Gate) -> tuple[list[Point], list[Verdict]]:
     points = points_of(found)
-    shown = {p.place: Validation(True, "shown") for p in points}
-    return points, judge(points, gates, shown)
+    return points, judge(points, gates, at(points))
 
 
 def test_a_planted_leak_of_auc_says_nothing_of_exposed_people() -> None:
     points = points_of(records(marked(0.0), 5))
-    shown = {p.place: Validation(True, "shown") for p in points}
     doses = {identify_curve(p): 0.001 for p in points if p.metric == "auc"}
     gates = Gate(max=0.1, detect=0.002), Gate(max=0.05, of="exposed", detect=0.002)
-    mean, people = judge(points, gates, shown, doses)
+    mean, people = judge(points, gates, at(points), doses)
     assert (mean.verdict, mean.dosed) == ("PASS", {"direction": 0.001})
     assert (people.rule, people.dosed) == ("insensitive", {})
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import gate_rows
 import pytest
-from gate_rows import STEADY, points_of, task
+from gate_rows import STEADY, at, points_of, task
 
 from vflsec.audit.findings import Finding, build_findings
 from vflsec.audit.gate import Gate
 from vflsec.audit.judge import judge
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.validated import Validation
 
 
 def rows(
@@ -28,10 +27,8 @@ def told(records: list[ResultRow], *gates: Gate) -> list[str]:
 
 
 def found(records: list[ResultRow], *gates: Gate) -> list[Finding]:
-    summary = points_of(records)
-    shown = {p.place: Validation(True, "") for p in summary if p.attack}
-    verdicts = judge(summary, gates, shown)
-    return build_findings(summary, verdicts)
+    points = points_of(records)
+    return build_findings(points, judge(points, gates, at(points)))
 
 
 def figures(text: str) -> list[float]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import LIVE, STEADY, WIDE, one, points_of, record, rows, task, verdicts_of
+from gate_rows import SHOWN, STEADY, WIDE, one, points_of, record, rows, task, verdicts_of
 from scipy import stats
 
 from vflsec.audit.gate import Gate, Rule, Ruling, Verdict, exit_code
@@ -90,7 +90,7 @@ def test_an_attack_that_is_not_alive_cannot_pass_a_system() -> None:
     assert one(rows(0.0), gate, {}).detail == "none"
     assert one(rows(0.0), gate, {}).verdict == "INCONCLUSIVE"
     assert one(rows(0.0), gate).verdict == "PASS"
-    mixed = one([*rows(0.0), *rows(0.0, attack="norm")], gate, {**dead, "norm": LIVE["norm"]})
+    mixed = one([*rows(0.0), *rows(0.0, attack="norm")], gate, {**dead, "norm": SHOWN})
     assert mixed.verdict == "INCONCLUSIVE"
     assert one(rows(0.4), gate, dead).verdict == "FAIL"  # a measured leak needs no other proof
 
@@ -99,11 +99,10 @@ def test_a_gate_may_judge_attacks_on_one_thing_alone() -> None:
     """Columns leak, labels do not: each gate says its own, and one over both fails."""
     feature = rows(0.4, attack="embedding_inversion", target="feature")
     both = [*rows(0.0), *feature]
-    live = {"direction": Validation(True, ""), "embedding_inversion": Validation(True, "")}
-    assert one(both, Gate(max=0.05), live).verdict == "FAIL"
-    labels = one(both, Gate(max=0.05, target="label"), live)
+    assert one(both, Gate(max=0.05)).verdict == "FAIL"
+    labels = one(both, Gate(max=0.05, target="label"))
     assert (labels.verdict, labels.attack) == ("PASS", "direction")
-    columns = one(both, Gate(max=0.05, target="feature"), live)
+    columns = one(both, Gate(max=0.05, target="feature"))
     assert (columns.verdict, columns.attack) == ("FAIL", "embedding_inversion")
     assert columns.gate.label == "advantage of any feature attack <= 0.05"
     with pytest.raises(ConfigError, match=r"gate: target must be one of .*'label'.*got 'lable'"):
@@ -157,7 +156,7 @@ def test_what_seeds_cannot_decide_says_why() -> None:
 
 def test_what_was_not_measured_is_inconclusive_never_passed() -> None:
     gate = Gate(max=0.05, attack="direction")
-    nothing = judge(points_of([]), [gate], LIVE)
+    nothing = judge([], [gate], {})
     assert [(v.verdict, v.rule) for v in nothing] == [("INCONCLUSIVE", "nothing_selected")]
     blind = rows(0, status="not-observable", reason="no gradient is sent to bank")
     found = one(blind, gate)
@@ -365,7 +364,7 @@ def test_a_pass_takes_seeds_rows_and_figures_that_differ() -> None:
     some = [replace(r, tied=r.seed > 0) for r in rows(0.0)]
     assert one(some, gate).verdict == "PASS"
     named = [replace(r, attack="dictionary", tied=True) for r in dead]  # its answer
-    found = one(named, gate, {"dictionary": Validation(True, "")})
+    found = one(named, gate)
     assert (found.verdict, found.detectable) == ("PASS", {})
     assert one(named, gate, {"dictionary": Validation(False, "")}).verdict == "INCONCLUSIVE"
     silent = [*rows(0.0)[:2], *(replace(r, value=None) for r in rows(0.0)[2:])]

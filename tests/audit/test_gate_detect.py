@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import LIVE, STEADY, WIDE, at, one, points_of, rows, task
+from gate_rows import STEADY, WIDE, at, one, points_of, rows, task
 from scipy import stats
 
 from vflsec.audit.dosing import identify_curve
@@ -92,7 +92,7 @@ def test_planted_leaks_are_asked_before_the_spread() -> None:
     key = identify_curve(summary[0])
     said = {}
     for size in (0.05, 0.3, None):
-        (found,) = judge(summary, [Gate(max=0.1)], at(summary, LIVE), {key: size})
+        (found,) = judge(summary, [Gate(max=0.1)], at(summary), {key: size})
         assert (found.verdict, found.more_seeds) == ("PASS", None)
         said[size] = found.warning
         assert found.warnings == (() if size == 0.05 else ("insensitive",))
@@ -112,9 +112,9 @@ def test_a_dose_speaks_of_its_own_section_alone() -> None:
     summary = points_of(records)
     key = identify_curve(next(p for p in summary if p.attack_key == "a"))
     gate = Gate(max=0.1, detect=0.05)
-    (found,) = judge(summary, [gate], at(summary, LIVE), {key: 0.01})
+    (found,) = judge(summary, [gate], at(summary), {key: 0.01})
     assert (found.verdict, found.dosed, found.rule) == ("INCONCLUSIVE", {}, "insensitive")
     assert "0.11 (direction)" in found.reason
     alone = points_of(dosed)
-    (found,) = judge(alone, [gate], at(alone, LIVE), {key: 0.01})
+    (found,) = judge(alone, [gate], at(alone), {key: 0.01})
     assert (found.verdict, found.dosed) == ("PASS", {"direction": 0.01})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gate_rows import LIVE, at, points_of, record, rows, verdicts_of
+from gate_rows import at, points_of, record, rows, verdicts_of
 from sampled import sampled
 from scipy import stats
 from scored import score_rows
@@ -50,9 +50,9 @@ def test_sealed_world_from_guesses_to_verdicts() -> None:
             )
             own = {"own": {"value": control, "cv": 0.5}}
             records.append(record(s, attack, n=500, dataset=f"d{a}", controls=own))
-    summary = points_of(records)
-    wrong = sum(v.verdict == "FAIL" for v in judge(summary, [Gate(max=0.0)], at(summary, LIVE)))
+    points = points_of(records)
+    wrong = sum(v.verdict == "FAIL" for v in judge(points, [Gate(max=0.0)], at(points)))
     assert wrong <= stats.binom.ppf(1 - 1e-3, audits, 0.05)
-    bounds = [(p.advantage.low, p.advantage.high) for p in summary]
+    bounds = [(p.advantage.low, p.advantage.high) for p in points]
     covered = sum(low <= 0 <= high for low, high in bounds if low is not None is not high)
     assert stats.binom.ppf(1e-3, audits, 0.95) <= covered <= stats.binom.ppf(1 - 1e-3, audits, 0.95)

@@ -15,12 +15,10 @@ from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.leakage import complete_rows
 from vflsec.audit.point import Point
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.validated import Validation
 from vflsec.report.steps import find_step
 from vflsec.report.tree import StepKind
 from vflsec.specs import LEFT_OUT
 
-LIVE = {"membership": Validation(True, "planted leak found")}
 GATE = Gate(max=0.05)
 
 
@@ -53,7 +51,7 @@ def test_it_is_judged_by_its_gain_over_rows_that_are_left_out(
     value: float, left: float, verdict: str, rule: Rule
 ) -> None:
     records = asked(value, left)
-    found, judged = point(records), one(records, GATE, LIVE)
+    found, judged = point(records), one(records, GATE)
     assert found.leakage is not None
     assert [a.name for a in found.leakage.against] == [found.leakage.named] == [LEFT_OUT]
     assert found.advantage.mean == pytest.approx(value - left)
@@ -74,7 +72,7 @@ def test_hits_at_few_false_alarms_turned_round_have_no_control() -> None:
     gate = Gate(max=0.05, of="tpr_at_1pct_fpr")
     for left, verdict in ((0.30, "PASS"), (0.40, "INCONCLUSIVE")):
         both = hits + asked(0.30, left, primary="auc")
-        assert one(both, gate, LIVE).verdict == verdict
+        assert one(both, gate).verdict == verdict
 
 
 @pytest.mark.slow
@@ -87,13 +85,13 @@ def test_at_the_limit_it_fails_in_at_most_one_audit_of_twenty(left: float, limit
     for _ in range(n):
         alike, own, other = 0.02 * rng.standard_normal((3, 5)) * [[1.0], [0.3], [0.3]]
         made = asked(left + limit, left, alike + own, spread=alike + other)
-        failed += one(made, replace(GATE, max=limit), LIVE).verdict == "FAIL"
+        failed += one(made, replace(GATE, max=limit)).verdict == "FAIL"
     assert failed / n <= 0.05 + 2 * (0.05 * 0.95 / n) ** 0.5
 
 
 def test_an_open_gate_asks_for_seeds_and_one_that_no_seed_decides_for_test_rows() -> None:
-    open_ = one(asked(0.33, 0.30, WIDE), GATE, LIVE)
+    open_ = one(asked(0.33, 0.30, WIDE), GATE)
     assert (open_.rule, find_step(open_)) == (Rule.UNDECIDED, StepKind.MORE_SEEDS)
     assert (open_.more_seeds or 0) > 0
-    stuck = one(asked(0.3499, 0.30, WIDE), GATE, LIVE)
+    stuck = one(asked(0.3499, 0.30, WIDE), GATE)
     assert (stuck.more_seeds, find_step(stuck)) == (None, StepKind.STUCK)

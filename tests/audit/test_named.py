@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gate_rows import LIVE, at, one, points_of, rows
+from gate_rows import at, one, points_of, rows
 from printed import attacks_of, beyond
 
 from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import is_named
-from vflsec.audit.judge import judge
 from vflsec.audit.leakage import complete_rows, summarise
 from vflsec.audit.point import write_points
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.validated import Validation
 from vflsec.runtime.typed_values import write_plain
 
 
@@ -43,8 +41,7 @@ def test_a_label_column_with_a_plus_does_not_hide_from_the_gate_on_its_attack() 
         *rows(0.4, attack="direction(label=fraud + default)", attack_key="a", of_label="f"),
         *rows(0.0, attack="direction(label=other)", attack_key="b", of_label="other"),
     ]
-    live = {r.attack: Validation(True, "planted leak found") for r in records}
-    found = one(records, Gate(max=0.1, attack="direction"), live)
+    found = one(records, Gate(max=0.1, attack="direction"))
     assert (found.verdict, found.attack) == ("FAIL", "direction(label=fraud + default)")
 
 
@@ -58,16 +55,10 @@ def summary_of(records: list[ResultRow], verdicts: list[Verdict]) -> dict[str, A
     return {"points": points, "gates": write_plain(verdicts)}
 
 
-def judged(records: list[ResultRow], gate: Gate) -> Verdict:
-    summary = points_of(records)
-    (found,) = judge(summary, [gate], at(summary, {**LIVE, "hints": Validation(True, "planted")}))
-    return found
-
-
 def test_a_gate_on_one_metric_says_which_attacks_have_none() -> None:
     """'advantage in auc of any attack' passed over columns that leak, and no report named them."""
     records = [*rows(0.0, primary="auc"), *of_columns(0.3)]
-    v = judged(records, Gate(max=0.1, of="auc"))
+    v = one(records, Gate(max=0.1, of="auc"))
     assert v.verdict == "PASS"
     assert v.warnings == ("other_metric",)
     assert "hints (r2)" in v.warning
@@ -78,8 +69,8 @@ def test_a_gate_on_one_metric_says_which_attacks_have_none() -> None:
     assert attacks_of(found["gates"][0] | {"detectable": {}}, found) == ["direction"]
     for gate in (Gate(max=0.1, of="auc", target="label"), Gate(max=0.1, of="auc", attack="norm"),
                  Gate(max=0.1, of="auc", attack="direction")):  # fmt: skip
-        assert judged(records, gate).warnings == ()  # that is what was asked
-    whole = judged(records, Gate(max=0.1))
+        assert one(records, gate).warnings == ()  # that is what was asked
+    whole = one(records, Gate(max=0.1))
     assert whole.verdict == "FAIL"
     assert beyond(summary_of(records, [whole])) == []
 
@@ -87,7 +78,7 @@ def test_a_gate_on_one_metric_says_which_attacks_have_none() -> None:
 def test_a_gate_on_another_metric_of_the_same_answer_judges_it() -> None:
     auc = rows(0.3, primary="auc")
     share = rows(0.0, primary="auc", metric="accuracy")
-    v = judged([*auc, *share], Gate(max=0.1, of="accuracy"))
+    v = one([*auc, *share], Gate(max=0.1, of="accuracy"))
     assert "no accuracy" not in v.reason
     assert beyond(summary_of([*auc, *share], [v])) == []
 
@@ -97,8 +88,7 @@ def test_a_baseline_judges_what_it_compares_alone() -> None:
     old, new = rows(0.1), rows(0.3, attack="norm", attack_key="n")
     before = Baseline(group_advantages(complete_rows(old)))
     now = complete_rows([*old, *new])
-    alive = {r.place: Validation(True, "") for r in summarise(now)}
-    (v,) = judge_regressions(now, before, alive)
+    (v,) = judge_regressions(now, before, at(summarise(now)))
     assert v.verdict == "PASS"
     found = summary_of([*old, *new], [v])
     assert beyond(found) == ["toy: the labels to bank, +0.30 without a defense (norm, judged)"]

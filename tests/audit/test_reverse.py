@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gate_rows import one, points_of, record, verdicts_of
+from gate_rows import at, one, points_of, record, verdicts_of
 from scipy import stats
 from scored import score_rows
 
@@ -20,7 +20,6 @@ from vflsec.audit.pareto_front import trials
 from vflsec.audit.point import write_points
 from vflsec.audit.result import Audit
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.validated import Validation
 
 
 def hits(scores: Any, y: Any, seed: int) -> list[ResultRow]:
@@ -156,7 +155,7 @@ def test_no_baseline_passes_on_classes_in_reverse() -> None:
     """It looked like a fall by 0.9."""
     before = Baseline(group_advantages(complete_rows(of_classes(0))))
     now = complete_rows(of_classes(-1))
-    alive = {r.place: Validation(True, "planted") for r in summarise(now)}
+    alive = at(summarise(now))
     (v,) = judge_regressions(now, before, alive)
     assert v.verdict == "PASS"  # the rise is measured against a leak of all labels
     harmless = Baseline(group_advantages(complete_rows(of_classes(None))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gate_rows import STEADY, WIDE, one, record, rows
+from gate_rows import STEADY, WIDE, Live, one, record, rows
 
 from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.result_row import ResultRow
@@ -17,7 +17,6 @@ IDLE = {
     "a0": Validation(True, "shown"), "a1": Validation(False, "not shown"),
     "a2": Validation(False, "not shown"), "gone": Validation(True, "shown"),
 }  # fmt: skip
-LIVE = dict.fromkeys(IDLE, Validation(True, "shown"))
 
 
 def beside(mean: float, own: float, attack: str, **more: Any) -> Rows:
@@ -26,31 +25,31 @@ def beside(mean: float, own: float, attack: str, **more: Any) -> Rows:
     return rows(mean - 0.5, [e / 100 for e in STEADY], attack=attack, **controls, **more)
 
 
-CASES: dict[str, tuple[Rows, Rows, Rows, dict[str, Validation], Rule]] = {
+CASES: dict[str, tuple[Rows, Rows, Rows, Live, Rule]] = {
     "the largest of those beyond": (
-        rows(0.3, attack="a0"), rows(0.2, attack="a1"), [], LIVE, Rule.EXCEEDED,
+        rows(0.3, attack="a0"), rows(0.2, attack="a1"), [], None, Rule.EXCEEDED,
     ),
     "the largest beside a failed one": (
         rows(0.02, attack="a0"), rows(0.0, attack="a1"),
-        [record(s, None, attack="gone") for s in range(5)], LIVE, Rule.FAILED_RUNS,
+        [record(s, None, attack="gone") for s in range(5)], None, Rule.FAILED_RUNS,
     ),
     "the largest of those flipped": (
-        rows(-0.3, attack="a0"), rows(-0.2, attack="a1"), [], LIVE, Rule.REVERSED_RANKING,
+        rows(-0.3, attack="a0"), rows(-0.2, attack="a1"), [], None, Rule.REVERSED_RANKING,
     ),
     "the largest that is not shown to work": (
         rows(0.02, attack="a1"), rows(0.0, attack="a2"), rows(0.03, attack="a0"), IDLE,
         Rule.NOT_VALIDATED,
     ),
     "the largest that is open": (
-        rows(0.04, WIDE, attack="a0"), rows(0.0, WIDE, attack="a1"), rows(0.0, attack="a2"), LIVE,
+        rows(0.04, WIDE, attack="a0"), rows(0.0, WIDE, attack="a1"), rows(0.0, attack="a2"), None,
         Rule.UNDECIDED,
     ),
     "the largest that flipped is open": (
-        rows(-0.04, WIDE, attack="a0"), rows(-0.03, WIDE, attack="a1"), [], LIVE,
+        rows(-0.04, WIDE, attack="a0"), rows(-0.03, WIDE, attack="a1"), [], None,
         Rule.EITHER_DIRECTION,
     ),
     "the one with the least room": (
-        beside(0.99, 0.99, "a0"), beside(0.98, 0.98, "a1"), [], LIVE, Rule.NO_ROOM,
+        beside(0.99, 0.99, "a0"), beside(0.98, 0.98, "a1"), [], None, Rule.NO_ROOM,
     ),
 }  # fmt: skip
 
@@ -68,7 +67,7 @@ def test_seeds_are_advised_of_a_flipped_ranking_only_where_they_may_settle_it(
     mean: float, curable: bool
 ) -> None:
     """Within the limit it may be settled; beyond it, or where no figure can be turned, never."""
-    found = one(rows(mean, [3 * e for e in STEADY], attack="a0"), ANY, LIVE)
+    found = one(rows(mean, [3 * e for e in STEADY], attack="a0"), ANY)
     assert found.rule == Rule.REVERSED_RANKING
     assert (found.more_seeds is not None) == curable
     assert (f"{found.more_seeds} more" in found.reason) == curable
@@ -77,7 +76,7 @@ def test_seeds_are_advised_of_a_flipped_ranking_only_where_they_may_settle_it(
 def test_the_primary_figure_may_decide_where_that_of_the_gate_has_no_room() -> None:
     hits = beside(0.99, 0.99, "a0", metric="tpr_at_1pct_fpr", primary="auc")
     auc = rows(0.0, attack="a0", primary="auc")
-    found = one([*hits, *auc], Gate(max=0.05, of="tpr_at_1pct_fpr"), LIVE)
+    found = one([*hits, *auc], Gate(max=0.05, of="tpr_at_1pct_fpr"))
     assert (found.rule, found.detail, found.stuck) == (Rule.NO_ROOM, "auc", True)
 
 
@@ -85,5 +84,5 @@ def test_what_a_figure_lacks_is_its_own_and_not_that_of_the_primary_one() -> Non
     """Equal on every seed, beside an AUC that varies."""
     same = rows(0.0, (0.0,) * 5, attack="a0", metric="balanced_accuracy", primary="auc")
     auc = rows(0.0, attack="a0", primary="auc")
-    found = one([*same, *auc], Gate(max=0.05, of="balanced_accuracy"), LIVE)
+    found = one([*same, *auc], Gate(max=0.05, of="balanced_accuracy"))
     assert (found.rule, found.detail) == (Rule.UNDERPOWERED, "equal_figures")

@@ -22,7 +22,6 @@ from vflsec.audit.multilabel import build_label_findings, by_label
 from vflsec.audit.point import Grants
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.result_row import ResultRow
-from vflsec.audit.validated import Validation
 from vflsec.cli import main as cli
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.dry_run import make_plan
@@ -174,8 +173,7 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     records, attacks = ten(0.5)
     rows = complete_rows(records)
     summary = summarise(rows)
-    live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
-    (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
+    (verdict,) = judge(summary, [Gate(max=0.1)], at(summary))
     assert (verdict.verdict, verdict.attack) == ("FAIL", "norm(label=d3)")
     ((row),) = by_label(rows, attacks, 0.95)
     assert row.advantage == pytest.approx(0.05)
@@ -189,7 +187,7 @@ def test_a_gate_sees_the_one_label_that_leaks_and_a_mean_does_not() -> None:
     assert numbers == [0.55, 0.5, 1.0, 0.5]
     none, _ = ten(0.0)
     quiet = points_of(none)
-    (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet, live))
+    (verdict,) = judge(quiet, [Gate(max=0.1)], at(quiet))
     assert verdict.verdict == "PASS"
 
 
@@ -211,9 +209,8 @@ def test_a_label_without_a_figure_is_left_out_of_the_mean_and_said() -> None:
     assert (row.labels, row.left_out) == (9, ("d7",))
     assert row.advantage == pytest.approx(0.2 / 9)
     assert "d7" in build_label_findings([row])[0].text
-    live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     summary = points_of(lost)
-    (verdict,) = judge(summary, [Gate(max=0.5)], at(summary, live))
+    (verdict,) = judge(summary, [Gate(max=0.5)], at(summary))
     assert verdict.verdict == "INCONCLUSIVE"
 
 
@@ -235,7 +232,6 @@ def test_every_label_has_a_control_of_its_own_named_beforehand() -> None:
 def test_harmless_labels_do_not_fail_more_often_for_being_many() -> None:
     """Ten labels at the limit that rise and fall together: accusations in at most 5 % of audits."""
     g = np.random.default_rng(0)
-    live = {f"norm(label={x})": Validation(True, "planted leak found") for x in TEN}
     failed, times = 0, 40
     for _ in range(times):
         noise = 0.02 * g.standard_normal(5)
@@ -243,7 +239,7 @@ def test_harmless_labels_do_not_fail_more_often_for_being_many() -> None:
         for label in TEN:
             records += rows(0.1, noise, attack=f"norm(label={label})", attack_key=label)
         summary = points_of(records)
-        (verdict,) = judge(summary, [Gate(max=0.1)], at(summary, live))
+        (verdict,) = judge(summary, [Gate(max=0.1)], at(summary))
         failed += verdict.verdict == "FAIL"
     assert failed / times <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / times)
 

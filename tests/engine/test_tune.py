@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from audited import SCENARIO, Planted, gate
 from engine_fakes import source
-from gate_rows import points_of, record
+from gate_rows import at, points_of, record
 
 from vflsec.audit.gate import TASK, Gate, Origin, Rule, Shortfall, Verdict
 from vflsec.audit.judge import judge
@@ -789,8 +789,7 @@ def test_no_strength_is_called_good_where_the_gate_of_its_limit_does_not_pass() 
             max=float(rng.choice([0.01, 0.05, 0.2, 0.52])),
             confidence=float(rng.choice([0.9, 0.99])),
         )
-        works = {p.place: Validation(validated=True) for p in points}
-        of = {v.strength: v for v in judge(points, [limit], works)}
+        of = {v.strength: v for v in judge(points, [limit], at(points))}
         silent = {v.strength: v for v in judge(points, [limit], {})}
         for t in trials(points, limit):
             assert t.meets(limit.threshold) == of[t.strength].passes, of[t.strength]
