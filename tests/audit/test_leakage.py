@@ -177,6 +177,8 @@ def test_chance_stands_in_where_there_is_no_control() -> None:
     f1 = {"metric": "f1", "chance": 0.46, "controls": {"logistic": {"value": 0.2, "cv": 0.8}}}
     (row,) = complete_rows([record(0, 0.5, **f1)])
     assert (row.control, row.advantage) == ("chance", pytest.approx(0.04))
+    (row,) = complete_rows([record(0, 0.3, metric="relative_error", chance=None)])
+    assert (row.control, row.advantage) == ("majority", pytest.approx(0.2))  # a smaller error
 
 
 def test_an_accuracy_of_the_majoritys_is_no_leak() -> None:
@@ -270,10 +272,15 @@ def test_a_finished_cell_becomes_rows() -> None:
     cell = CellSpec(
         {"name": "toy"}, "splitnn", defenses=(DefenseSpec("iso", strength=2.0),), seed=3
     )
-    measure = Measure("train", "test", "auc", math.nan, attack="direction", chance=0.5)
-    (row,) = list_rows(CellResult(cell.key, cell, [measure]))
+    measure = Measure("train", "test", "auc", math.nan, attack="norm", attack_key="k", chance=0.5)
+    result = CellResult(cell.key, cell, [measure])
+    (row,) = list_rows(result)
     assert (row.value, row.chance) == (None, 0.5)  # no figure is no number
-    assert (row.dataset, row.defense, row.strength, row.seed) == ("toy", "iso", 2.0, 3)
+    assert (row.training, row.seed) == (Training("toy", "splitnn", "iso", 2.0), 3)
+    assert (row.known_rows, row.of_label) == (None, "")
+    at = Training("named", "so")
+    (row,) = list_rows(result, at, known_rows={"k": 20}, of_label={"k": "largest tenth"})
+    assert (row.training, row.known_rows, row.of_label) == (at, 20, "largest tenth")
 
 
 def test_nothing_gives_nothing() -> None:
