@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gate_rows import STEADY, WIDE, one, points_of, rows
 
-from vflsec.audit.baseline import _rankings
+from vflsec.audit.baseline_verdicts import _rankings
 from vflsec.audit.controls import find_strongest
 from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.leakage import complete_rows

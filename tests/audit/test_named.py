@@ -8,7 +8,8 @@ import pytest
 from gate_rows import at, one, points_of, rows
 from printed import attacks_of, beyond
 
-from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
+from vflsec.audit.baseline import Baseline, group_advantages
+from vflsec.audit.baseline_verdicts import judge_regressions
 from vflsec.audit.gate import Gate, Verdict
 from vflsec.audit.gate_selection import is_named
 from vflsec.audit.leakage import complete_rows, summarise

@@ -12,7 +12,8 @@ from gate_rows import at, one, points_of, record, verdicts_of
 from scipy import stats
 from scored import score_rows
 
-from vflsec.audit.baseline import Baseline, group_advantages, judge_regressions
+from vflsec.audit.baseline import Baseline, group_advantages
+from vflsec.audit.baseline_verdicts import judge_regressions
 from vflsec.audit.findings import build_findings
 from vflsec.audit.gate import Gate, Rule
 from vflsec.audit.leakage import complete_rows, summarise

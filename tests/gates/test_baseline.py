@@ -19,12 +19,12 @@ from vflsec.audit.baseline import (
     add_grants,
     find_unchanged,
     group_advantages,
-    judge_regressions,
     make_baseline,
     read_baseline,
     refuse_failed,
     write_baseline,
 )
+from vflsec.audit.baseline_verdicts import judge_regressions
 from vflsec.audit.compare import compute_change
 from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import complete_rows, summarise

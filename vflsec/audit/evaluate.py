@@ -8,7 +8,8 @@ from typing import Any
 
 from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
-from vflsec.audit.baseline import Baseline, add_grants, judge_regressions
+from vflsec.audit.baseline import Baseline, add_grants
+from vflsec.audit.baseline_verdicts import judge_regressions
 from vflsec.audit.dosing import Dose
 from vflsec.audit.findings import Finding, FindingKind, build_findings
 from vflsec.audit.judge import judge
