@@ -11,7 +11,10 @@ import pandas as pd
 import pytest
 
 import vflsec
+from vflsec.core.guess import Guess
+from vflsec.core.view import View
 from vflsec.errors import VflsecError
+from vflsec.plugins import registry
 
 ATTACKS: list[dict[str, Any]] = [{"name": "norm"}, {"name": "direction", "positives": 3}]
 
@@ -56,6 +59,39 @@ def test_means_over_seeds_have_intervals(trained: vflsec.Trained) -> None:
     point = found[(found.metric == "auc") & (found.strength == 0)].iloc[0]
     assert point.advantage_low < point.advantage < point.advantage_high
     assert point.seeds == 2
+
+
+def test_an_answer_that_cannot_be_scored_is_an_error_of_that_attack_alone(
+    trained: vflsec.Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for answer, status in (
+        (lambda rows, s: Guess("label", rows[5:], s[5:]), "error"),
+        (lambda rows, s: Guess("label", rows, s.unsqueeze(1).repeat(1, 3)), "error"),
+        (
+            lambda rows, s: Guess(
+                "label", rows, s.where(s > s.median(), np.nan), None, s <= s.median()
+            ),
+            "ok",
+        ),
+    ):
+
+        def infer(self: Any, view: View, rng: Any, answer: Any = answer) -> Guess:
+            rows = view.targets["train"]
+            return answer(rows, view.received("gradient").of_rows(rows).norm(dim=1))
+
+        monkeypatch.setattr(registry.attacks.get("norm"), "infer", infer)
+        found = vflsec.measure(trained, ATTACKS)
+        assert {*found[found.attack == "norm"].status} == {status}
+        assert {*found[found.attack != "norm"].status} == {"ok"}
+
+
+def test_measure_knows_what_randomised_labels_tell_by_themselves() -> None:
+    kept = vflsec.train(
+        "breast_cancer", defenses={"label_dp": 1.0}, seeds=2, epochs=1, attacks=["norm"],
+        device="cpu",
+    )  # fmt: skip
+    found = vflsec.measure(kept, "norm", by_seed=True)
+    assert all("randomised" in str(c) for c in found[found.metric == "auc"].controls)
 
 
 @pytest.mark.slow
@@ -106,6 +142,7 @@ def test_infer_sees_a_view_and_no_label(trained: vflsec.Trained) -> None:
             lambda _: vflsec.train("breast_cancer", attacks=["gradient_replacement"]),
             "use vflsec.run_audit",
         ),
+        (lambda t: vflsec.measure(t, "membership"), "use vflsec.run_audit"),
         (
             lambda _: vflsec.train("breast_cancer", epochs=1, seeds=1, until="tune", device="cpu"),
             "train: until must be one of the phases train",

@@ -18,7 +18,7 @@ import pandas as pd
 from vflsec.audit import leakage
 from vflsec.audit.point import points_frame
 from vflsec.audit.result_row import ResultRow, results_table
-from vflsec.audit.scoring import main_task, score_answer
+from vflsec.audit.scoring import main_task
 from vflsec.audit_tables import check_arguments, list_defenses, list_sections, open_tables
 from vflsec.cli.draft import Wishes
 from vflsec.config.components import flat_params
@@ -27,10 +27,10 @@ from vflsec.config.sections import Attack as AttackSection
 from vflsec.core import check
 from vflsec.core.reprs import as_table
 from vflsec.core.rng import generator
-from vflsec.core.source import Given
 from vflsec.core.view import as_needs
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
+from vflsec.engine.cohort import attack_all
 from vflsec.errors import ThreatModelError
 from vflsec.measure.attack import Bench
 from vflsec.measure.control_maker import ControlMaker
@@ -297,24 +297,19 @@ def measure(
     check_arguments("measure", measure, [g for g in grants if g not in _GRANTS])
     usual = {"adversary": adversary, **grants} if adversary else grants
     given = [{**usual, **s} for s in list_sections("measure: attacks", attacks)]
-    training = trained._moment.training
-    results = trained._results()
-    seeds = [training.seeds[r] for r in trained._at]
-    phase = trained._moment.phase
+    moment, training = trained._moment, trained._moment.training
     specs, first = [], training.stack.first
     system = System(DataInfo("", {}, first.parties, 0, 0, ""), training.cells[0])
     for spec in _list_specs(trained._scenario, given):
         attack = registry.attacks.create(spec.name, spec.params)
+        _check_passive("measure", spec, attack)
         specs.append(trained._grant(spec, spec.adversary or choose_attacker(attack, system)))
     made = prepare(_each_label(specs, first))
-    for p in made:
-        views = [trained._moment.view(p.spec, r) for r in trained._at]
-        for answers in trained._bench.attack(p, Given(views, seeds, phase)):
-            for r, result, answer in zip(trained._at, results, answers, strict=True):
-                of_embedding = p.attack.target == "embedding"
-                sent = trained._moment.embeddings(p.spec, r) if of_embedding else None
-                result.measures += score_answer(answer, training.task(r), sent)
-    rows = _complete_rows(results, {p.spec.key: p.spec.of_label for p in made})
+    results = [CellResult(c.key, c) for c in training.cells]
+    for _ in attack_all(trained._bench, moment, made, results):
+        pass
+    kept = [results[r] for r in trained._at]
+    rows = _complete_rows(kept, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
         return results_table(rows)
     found = points_frame(leakage.summarise(rows, confidence))
@@ -389,6 +384,15 @@ def _each_label(specs: Iterable[AttackSpec], task: Task) -> list[AttackSpec]:
     return out
 
 
+def _check_passive(caller: str, spec: AttackSpec, attack: Attack) -> None:
+    """Refuse an attack that changes what it attacks, or asks it."""
+    if attack.needs_own_training:
+        raise check.fail(
+            f"{caller}: attacks", "passive ones", spec.name,
+            "Attacks that change the training or ask it: use vflsec.run_audit.",
+        )  # fmt: skip
+
+
 def _demands(
     parties: Sequence[str],
     attacks: Sequence[AttackSpec] | None,
@@ -398,11 +402,8 @@ def _demands(
     out = [Demand((p,), as_needs(record)) for p in parties]
     for one in map(AttackSpec, registry.attacks.names()) if attacks is None else attacks:
         attack = registry.attacks.create(one.name, one.params)
-        if attacks is not None and attack.needs_own_training:
-            raise check.fail(
-                "train: attacks", "passive ones", one.name,
-                "Attacks that change the training or ask it: use vflsec.run_audit.",
-            )  # fmt: skip
+        if attacks is not None:
+            _check_passive("train", one, attack)
         own = any(n.what == "parameter_gradient" for n in as_needs(attack.needs))
         if not attack.needs_own_training and (attacks is not None or not own):
             specs = [replace(one, adversary=(p,), over_time=True) for p in parties]

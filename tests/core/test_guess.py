@@ -32,7 +32,7 @@ def test_an_answer_is_a_copy(kind: Callable[..., Any]) -> None:
         array += 7
     silent[:] = True
     assert guess.rows.tolist() == [0, 1, 2]
-    assert guess.scores.tolist() == [0.5, 1.5, 2.5]
+    assert guess.scores.tolist() == [0.5, 0.0, 2.5]
     assert guess.group is not None
     assert guess.group.tolist() == [0, 0, 1]
     assert guess.abstain is not None
@@ -52,6 +52,14 @@ def test_lists_are_accepted_and_matrices_of_scores() -> None:
 def test_shapes_that_do_not_fit(rows: tuple[int, ...], scores: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match=r"a Guess must have rows \(n,\)"):
         Guess("label", np.zeros(rows), np.zeros(scores))
+
+
+def test_scores_of_rows_without_an_answer_are_not_read() -> None:
+    mute = [False, True, True]
+    for scores in ([1.0, np.nan, np.inf], [[1.0, 2.0], [np.nan] * 2, [np.inf] * 2]):
+        guess = Guess("label", [0, 1, 2], scores, abstain=mute)
+        assert (guess.scores[1:] == 0).all()
+        assert (guess.scores[0] == np.asarray(scores)[0]).all()
 
 
 @pytest.mark.parametrize("name", ["group", "abstain"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,8 @@ from vflsec.core.view import Table, View
 from vflsec.measure.attack import Answer
 from vflsec.measure.controls import Control
 from vflsec.measure.prepared import Prepared
+from vflsec.plugins.loading import attempt_call
+from vflsec.runtime.out_of_memory import Passing, nothing
 from vflsec.specs import BY_CLASS, NAMED, ORIENTED_BY, TIED, TURNED, Measure, list_victims
 
 DIVERGED = "the training diverged: its numbers are not finite"
@@ -111,14 +113,27 @@ def make_unscored(
     return Measure.missing(spec, status, why, phase=phase, target=str(target), victim=whose)
 
 
-def score_answer(answer: Answer, task: Task, embeddings: Table | None = None) -> Iterator[Measure]:
-    """The measures of one answer: every metric on every split, or why there is none.
+def score_answer(
+    answer: Answer, task: Task, embeddings: Callable[[], Table] | None = None,
+    passing: Passing = nothing,
+) -> list[Measure]:  # fmt: skip
+    """The measures of one answer: every metric on every split, or one that says why there is none.
 
     Args:
         answer: with the controls beside it.
         task: where the truth is; of several labels the one that was attacked counts.
-        embeddings: what the victim sent, for attacks that recover it.
+        embeddings: gives what the victim sent, for attacks that recover it.
+        passing: which errors are raised; an answer that cannot be scored has status ``error``.
     """
+    found, why = attempt_call(
+        lambda: list(_score(answer, task, embeddings)),
+        f"scoring attack {answer.of.spec.label!r}", passing=passing,
+    )  # fmt: skip
+    why = why or "no figure came out."
+    return found or [make_unscored(answer.of, answer.phase, task.parties, "error", why)]
+
+
+def _score(answer: Answer, task: Task, embeddings: Callable[[], Table] | None) -> Iterator[Measure]:
     guess, target = answer.guess, answer.of.attack.target
     task = task.of_label(answer.of.spec.of_label)
     status, why = answer.status, answer.reason
@@ -132,7 +147,7 @@ def score_answer(answer: Answer, task: Task, embeddings: Table | None = None) ->
         yield base
     elif target == "embedding":
         assert embeddings is not None
-        for one, beside, notes in score_embedding(embeddings, answer.view, guess):
+        for one, beside, notes in score_embedding(embeddings(), answer.view, guess):
             yield _measure(base, one, split="train", controls=beside, notes=notes)
     else:
         yield from _by_split(answer, guess, task, base)

@@ -45,7 +45,8 @@ class Guess:
         scores: (n,) for binary labels, larger = class 1 more certain, always; (n, C) for classes,
             larger = class more certain; (n, d) for features, the values themselves.
         group: (n,) int64 or None: scores are comparable within a group only (say, one batch).
-        abstain: (n,) bool or None: rows on which the attack declines to answer.
+        abstain: (n,) bool or None: rows on which the attack declines to answer. What their scores
+            are is not read, NaN neither: they are kept as 0.
         notes: how the answer came about (variant chosen, cross-validation score); no truth in it.
     """
 
@@ -82,6 +83,8 @@ class Guess:
                 if value.shape != (n,):
                     raise ShapeError.shaped(f"Guess.{name}", (n,), value.shape)
                 object.__setattr__(self, name, value)
+        if self.abstain is not None:
+            self.scores[self.abstain] = 0.0
         if _repeats(self.rows, self.group):
             raise ShapeError("a Guess must not repeat a row within a group.")
 

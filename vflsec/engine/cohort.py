@@ -17,7 +17,7 @@ from vflsec.audit.truth import label_truth
 from vflsec.core.rng import generator
 from vflsec.core.source import Ended, Given, Simulated
 from vflsec.core.task import Task
-from vflsec.core.view import Table, View
+from vflsec.core.view import View
 from vflsec.engine.audit_record import list_versions
 from vflsec.engine.integrity_scores import measure_success
 from vflsec.engine.membership_queries import Asking
@@ -89,7 +89,7 @@ def run_cohort(
         if moment.phase.audited:
             if keeper:
                 keeper.moment(moment)
-            made = _attack_all(bench, moment, asked, results, tell.attacks, asking)
+            made = attack_all(bench, moment, asked, results, tell.attacks, asking)
             for done, p in enumerate(made, start=1):
                 _note_lost(p, phase, results, of, lost)
                 training.fed.channel.recorder.forget(phase, list_recordings(demands[done:]))
@@ -109,11 +109,20 @@ def _add(results: Sequence[CellResult], found: Iterable[Sequence[Measure]]) -> N
         result.measures += measures
 
 
-def _attack_all(
+def attack_all(
     bench: Bench, moment: Simulated, asked: Sequence[Prepared], results: Sequence[CellResult],
-    tell: Progress, asking: Mapping[str, Asking] = MappingProxyType({}),
+    tell: Progress = lambda *_: None, asking: Mapping[str, Asking] = MappingProxyType({}),
 ) -> Iterator[Prepared]:  # fmt: skip
-    """Make one attack after the other; each when it has been made."""
+    """Make one attack after the other and add its measures; each when it has been made.
+
+    Args:
+        bench: where they are made.
+        moment: after which phase of which trainings.
+        asked: the attacks.
+        results: one for each training, to which measures are added.
+        tell: called with (what is being done, share done in [0, 1]).
+        asking: by attack's key, what asks the trained systems, of attacks that do.
+    """
     beside = _Population(moment)
     for i, p in enumerate(asked):
         give_back()  # what training or the attack before left
@@ -215,7 +224,7 @@ def attack_kept(
         results = [CellResult(c.key, c, device=str(where)) for c in training.cells]
         bench = Bench(ControlMaker(training.alone), _choose_passing(cells))
         for moment in training.run():
-            for _ in _attack_all(bench, moment, asked, results, tell):
+            for _ in attack_all(bench, moment, asked, results, tell):
                 pass
     results = results[: len(cells)]
     _add_time(results, started)
@@ -247,14 +256,13 @@ def _attack(
 ) -> None:  # fmt: skip
     """Make one attack after a phase and add its measures to the results."""
     phase = moment.phase
-    what = f"attack {p.spec.label!r}"
     if p.attack.target == "integrity":  # it needs the trained system itself
         assert isinstance(moment, Moment)
         found, why = attempt_call(
             lambda: measure_success(
                 moment.training.algorithm, moment.training.fed, p.attack, p.spec, moment.phase
             ),
-            what, passing=bench.passing,
+            f"attack {p.spec.label!r}", passing=bench.passing,
         )  # fmt: skip
         for r, result in enumerate(results):
             result.measures += (
@@ -268,25 +276,15 @@ def _attack(
         bench, given = Bench(passing=bench.passing), asking.give(moment)
     fit = list(range(len(given.views)))
     for answers in bench.attack(p, given):
-        fit = [r for r in fit if answers[r].status != "error"]
         for r, (result, answer) in enumerate(zip(results, answers, strict=True)):
             answer = answer if asking is None else asking.beside(answer, r)
-            task = moment.task(r)
-            sent = moment.embeddings(p.spec, r) if p.attack.target == "embedding" else None
-            measures, why = attempt_call(
-                partial(_make_scores, beside(answer, r), task, sent), f"scoring {what}",
-                passing=bench.passing,
-            )  # fmt: skip
-            result.measures += measures or [_make_failed(p, answer.phase, task, why)]
-            if not measures and r in fit:  # nor is there one where a leak is planted
+            sent = partial(moment.embeddings, p.spec, r)
+            measures = score_answer(beside(answer, r), moment.task(r), sent, bench.passing)
+            result.measures += measures
+            if measures[0].status == "error" and r in fit:  # nor is one planted there
                 fit.remove(r)
     if p.attack.target == "label":
         _dose(bench, moment, p, {r: given.views[r] for r in fit}, results, beside)
-
-
-def _make_scores(answer: Answer, task: Task, sent: Table | None) -> list[Measure]:
-    """The measures of one answer, made at once so that what goes wrong goes wrong here."""
-    return list(score_answer(answer, task, sent))
 
 
 def _note_lost(
@@ -305,8 +303,8 @@ def _note_lost(
 
 
 def _make_failed(p: Prepared, phase: str, task: Task, why: str) -> Measure:
-    """The row of an attack whose answer could not be scored, or on a system that is none."""
-    return make_unscored(p, phase, task.parties, "error", why or "no figure came out.")
+    """The row of an attack that broke a system, or on one that is none."""
+    return make_unscored(p, phase, task.parties, "error", why)
 
 
 class _Population:
@@ -346,4 +344,4 @@ def _dose(
         phase = Ended(f"{moment.phase.name}{MARK}{share:g}")
         for answers in bench.attack(p, Given(laid, seeds, phase)):
             for r, task, answer in zip(views, tasks, answers, strict=True):
-                results[r].measures += score_answer(beside(answer, r), task, None)
+                results[r].measures += score_answer(beside(answer, r), task, passing=bench.passing)

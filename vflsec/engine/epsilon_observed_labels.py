@@ -100,8 +100,6 @@ def _of(guess: Guess, rows: NDArray[np.int64], classes: int, proxy: Floats | Non
     if (at >= len(order)).any() or (guess.rows[order][at.clip(max=len(order) - 1)] != rows).any():
         return None
     x = np.asarray(guess.scores, np.float64)[order[at]]
-    if guess.abstain is not None:
-        x = np.where(guess.abstain[order[at]].reshape(-1, *([1] * (x.ndim - 1))), 0.0, x)
     if x.ndim == 1:
         if classes != 2 or proxy is None:
             return None
