@@ -48,6 +48,14 @@ CASES: dict[str, tuple[Rows, Rows, Rows, Live, Rule]] = {
         rows(-0.04, WIDE, attack="a0"), rows(-0.03, WIDE, attack="a1"), [], None,
         Rule.EITHER_DIRECTION,
     ),
+    "the largest of those with one seed": (
+        rows(0.4, (0.0,), attack="a0"), rows(0.0, (0.0,), attack="a1"),
+        rows(0.01, attack="a2"), LIVE, Rule.SINGLE_SEED,
+    ),
+    "the largest of those with too few seeds": (
+        rows(0.0, (0.0, 0.001), attack="a0"), rows(-0.01, (0.0, 0.001), attack="a1"), [], LIVE,
+        Rule.UNDERPOWERED,
+    ),
     "the one with the least room": (
         beside(0.99, 0.99, "a0"), beside(0.98, 0.98, "a1"), [], None, Rule.NO_ROOM,
     ),
@@ -60,6 +68,14 @@ def test_one_attack_decides_in_whatever_order_they_stand(name: str) -> None:
     for records in ([*first, *second, *more], [*more, *second, *first]):
         found = one(records, ANY, live)
         assert (found.rule, found.attack) == (rule, first[0].attack)
+
+
+def test_evidence_is_that_of_the_attack_that_decides() -> None:
+    live = {f"a{i}": Validation(False, f"evidence {i}") for i in range(3)}
+    every = [rows(0.01 * mean, attack=f"a{i}") for i, mean in enumerate((1, 3, 2))]
+    said = one([r for of in every for r in of], ANY, live).reason
+    assert "evidence 0" not in said
+    assert said.index("a1") < said.index("evidence 1") < said.index("a0")
 
 
 @pytest.mark.parametrize(("mean", "curable"), [(-0.03, True), (-0.3, False)])

@@ -22,7 +22,7 @@ All but the first and the last are INCONCLUSIVE. Where nothing was measured no r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
@@ -85,20 +85,24 @@ class Weighed:
 
 
 Decided = tuple[Candidate, Ruling]
-"""The attack that decides, and how."""
+"""The attack that decides, and how: of those that a rule speaks of, the strongest."""
+
+
+def _strongest(of: Iterable[Candidate]) -> Candidate:
+    return max(of, key=_value)
 
 
 def _exceeded(w: Weighed) -> Decided | None:
     if not w.beyond:
         return None
-    lead = max(w.beyond, key=_value)
+    lead = _strongest(w.beyond)
     return lead, Ruling(Rule.EXCEEDED, verdict_text.format_exceeded(lead, w.beyond, w.gate))
 
 
 def _single_seed(w: Weighed) -> Decided | None:
     if w.high is not None:
         return None
-    lead = min(w.found, key=lambda c: c.n)
+    lead = _strongest(c for c, high in zip(w.found, w.highs, strict=True) if high is None)
     reason = f"{verdict_text.format_lack(lead.name, lead.n, MIN_SEEDS)}."
     return lead, Ruling(Rule.SINGLE_SEED, reason, _SEEDS_ADVISED - lead.n)
 
@@ -107,7 +111,7 @@ def _failed_runs(w: Weighed) -> Decided | None:
     if not (w.failed or w.blocked):
         return None
     reason = verdict_text.format_failed(w.failed, w.blocked)
-    return max(w.found, key=_value), Ruling(Rule.FAILED_RUNS, reason)
+    return _strongest(w.found), Ruling(Rule.FAILED_RUNS, reason)
 
 
 def _reversed_ranking(w: Weighed) -> Decided | None:
@@ -123,13 +127,14 @@ def _reversed_ranking(w: Weighed) -> Decided | None:
 
 
 def _not_validated(w: Weighed) -> Decided | None:
-    idle = [(c, c.not_validated) for c in w.found if c.not_validated]
+    idle = [c for c in w.found if c.not_validated]
     if not idle:
         return None
-    lead, why = max(idle, key=lambda pair: pair[0].value)
-    names = ", ".join(sorted({c.name for c, _ in idle}))
-    reason = verdict_text.format_not_validated(names, why.text)
-    places = tuple(c.point.place for c, _ in idle)
+    lead = _strongest(idle)
+    why = lead.not_validated
+    assert why is not None
+    reason = verdict_text.format_not_validated(lead.name, why.text, [c.name for c in idle])
+    places = tuple(c.point.place for c in idle)
     return lead, Ruling(Rule.NOT_VALIDATED, reason, detail=why.code, not_validated=places)
 
 
@@ -138,7 +143,7 @@ def _undecided(w: Weighed) -> Decided | None:
     if not open_:
         return None
     more = verdict_text.seeds_to_add([*open_, *w.reversed_open], w.alpha, w.level)
-    lead = max(open_, key=_value)
+    lead = _strongest(open_)
     reason = verdict_text.format_undecided(lead, more, w.gate)
     return lead, Ruling(Rule.UNDECIDED, reason, more, stuck=more is None)
 
@@ -154,10 +159,12 @@ def _either_direction(w: Weighed) -> Decided | None:
 
 
 def _underpowered(w: Weighed) -> Decided | None:
-    found = next(((c, c.shortfall) for c in w.found if c.shortfall), None)
-    if found is None:
+    lacking = [c for c in w.found if c.shortfall]
+    if not lacking:
         return None
-    lead, short = found
+    lead = _strongest(lacking)
+    short = lead.shortfall
+    assert short is not None
     more = MIN_SEEDS - lead.n if lead.n < MIN_SEEDS else None
     return lead, Ruling(Rule.UNDERPOWERED, f"{short.text}.", more, short.code)
 
@@ -182,7 +189,7 @@ def _no_room(w: Weighed) -> Decided | None:
 def _within(w: Weighed) -> Decided:
     assert w.high is not None  # else a rule before has spoken
     found = _find_insensitive(w)
-    lead = w.found[w.highs.index(w.high)]
+    lead = _strongest(c for c, high in zip(w.found, w.highs, strict=True) if high == w.high)
     reason = verdict_text.format_within(lead, w.high, w.found, w.missing, w.gate)
     reason += verdict_text.format_sensitivity(w.detectable, w.dosed, w.gate)
     if found is None:

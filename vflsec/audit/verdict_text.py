@@ -72,9 +72,11 @@ def _is_silent(row: Point) -> bool:
     return known and bool(getattr(registry.attacks.get(name), "silent", False))
 
 
-def format_not_validated(names: str, why: str) -> str:
-    """That nothing shows that attacks work here."""
-    return f"Not validated here: {names} ({why})."
+def format_not_validated(name: str, why: str, every: Iterable[str] = ()) -> str:
+    """That nothing shows that an attack works here, why, and which others nothing does."""
+    others = [other for other in dict.fromkeys(every) if other != name]
+    more = f", {join_some(others, _MOST_NAMED)}" if others else ""
+    return f"Not validated here: {name} ({why}){more}."
 
 
 def format_nothing(missing: Sequence[Point], gate: Gate) -> str:
@@ -370,7 +372,7 @@ class Insensitive:
         size, asked = sizes.get(worst, 0.0), gate.must_find
         if not gate.limits_leaks or asked <= 0 or size <= asked:
             return None
-        lead = next(c for c in found if c.name == worst)
+        lead = max((c for c in found if c.name == worst), key=lambda c: c.value)
         limit = "the limit" if gate.detect is None else "its detect ="
         above = f"above {limit} {asked:g}"
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
