@@ -81,7 +81,7 @@ table.round(3)
 fig, axis = plt.subplots(figsize=(7, 4.5))
 for name, of in table.groupby("defense"):
     axis.plot(of["utility"], of["leak"], "o-", label=name, alpha=0.8)
-front = pareto(found)
+front = pareto(found)["auc"]
 axis.plot([t.utility for t in front], [t.leak for t in front], "k--", label="Pareto front")
 axis.axhline(0, color="grey", lw=0.8)
 axis.set_xlabel("utility (AUC on test rows)")

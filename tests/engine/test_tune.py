@@ -40,7 +40,8 @@ from vflsec.trees.profiles import PROFILES
 
 
 def trial(strength: float, leak: float, drop: float, width: float = 0.02) -> Trial:
-    return Trial("d", strength, leak, leak + width, "a", 0.9 - drop, drop, drop + width)
+    cost = 0.9 - drop, drop, drop + width
+    return Trial("d", strength, leak, leak + width, "a", *cost, means={"auc": leak})
 
 
 def faked(
@@ -334,13 +335,32 @@ def test_exposed_people_are_searched_for_too() -> None:
 
 def test_front_drops_what_is_beaten() -> None:
     a, b, c, d = trial(0, 0.4, 0), trial(1, 0.1, 0.01), trial(2, 0.2, 0.05), trial(3, 0.0, 0.1)
-    assert pareto([d, c, b, a]) == [a, b, d]
+    assert pareto([d, c, b, a]) == {"auc": [a, b, d]}
+
+
+def test_an_advantage_in_another_metric_beats_none() -> None:
+    a, b = trial(0, 0.4, 0), replace(trial(1, 0.5, 0.01), means={"auc": 0.1, "r2": 0.5})
+    c = replace(trial(2, 0.6, 0.02), means={"r2": 0.6})
+    unseen = replace(trial(3, 0.0, 0.1), means={})
+    assert pareto([a, b, c, unseen]) == {"auc": [a, b, unseen], "r2": [b, unseen]}
+
+
+def test_means_and_a_limit_are_in_the_metric_that_is_named() -> None:
+    rows = records(("norm", "label", 0.9), ("direction", "label", 0.8), ("", "", 0.9))
+    for r in rows:
+        r["controls"] = {"majority": {"value": 0.5, "cv": None}} if r["attack"] else {}
+    points = summarise(read_records(rows), shares=True)
+    (own,) = trials(points, Gate(max=0.05))
+    (of,) = trials(points, Gate(max=0.05, of="error_removed"))
+    assert (own.means, own.judged_by) == ({"auc": pytest.approx(0.4)}, "")
+    assert (of.means, of.judged_by) == ({"error_removed": pytest.approx(0.8)}, "error_removed")
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ({"between": (0.0, 100.0)}, "tune: low must be"),
+        ({"of": "acu"}, "tune: of must be one of"), ({"leak": 1.0, "of": "accuracy"}, "tune: leak"),
         ({"between": (2.0, 1.0)}, "tune: high must be"),
         ({"drop": -1.0}, "tune: drop"), ({"rounds": -1}, "tune: rounds"),
         ({"between": (float("nan"), 3.0)}, "tune: low must be"),

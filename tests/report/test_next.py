@@ -66,6 +66,14 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
     assert other.kind is StepKind.OTHER_DEFENSES
     assert "--defense iso" not in other.command
     assert "--leak=0.1234567 --drop=0.0654321" in other.command
+    for limit, said in (("error_removed", "--leak=0.1234567 --drop=0.0654321 --of error_removed"),
+                        ("", "--leak=0.1234567 --drop=0.0654321")):  # fmt: skip
+        asked = copy.deepcopy(none)
+        added = copy.deepcopy(asked["gates"][0])
+        asked["gates"][0]["gate"]["of"] = limit
+        added["gate"] |= {"of": "accuracy", "max": 0.01}
+        asked["gates"].append(added)
+        assert next_steps(asked)[0].command.endswith(said)
     capsys.readouterr()
     where = ["gate", str(found.folder), "--max", "0.1", "--defense", "iso", "--strength"]
     assert main.main([*where, "0.333333"]) == 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import NO_FIGURE
@@ -31,6 +31,7 @@ class Trial:
         defense, strength: what was run.
         leak, leak_high: largest mean advantage over attacks, and the largest upper bound, of the
             answer or of the answer turned round where it ranks two classes.
+        means: `leak` of the attacks that are judged by each metric.
         attack: the attack with that bound; '' where none sees a message, and all figures are 0.
         utility: mean of the main-task metric.
         drop, drop_high: mean loss of utility against strength 0, and its upper bound; of several
@@ -41,7 +42,7 @@ class Trial:
             an answer ranks in reverse, evidence is missing, or no figure has room. None if it may.
         turned: whether `leak_high` is that of an answer turned round.
         gates: what the gates of the audit say there.
-        judged_by: the metric of `leak_high`, where it stands in for the attack's own; else ''.
+        judged_by: the metric of `leak_high`, where it is not the attack's own; else ''.
     """
 
     defense: str
@@ -58,6 +59,7 @@ class Trial:
     turned: bool = False
     gates: tuple[Verdict, ...] = ()
     judged_by: str = ""
+    means: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def unit(self) -> str:
@@ -68,6 +70,10 @@ class Trial:
     def named(self) -> str:
         """The attack, with what it is judged by, or that none sees a message."""
         return f"{self.attack}{self.unit}" if self.attack else "no attack sees a message"
+
+    def find_mean(self, metric: str) -> float:
+        """`leak` in one metric: 0 where no attack sees a message, NaN where none has a figure."""
+        return self.means.get(metric, math.nan if self.means else self.leak)
 
     def meets(self, leak: float) -> bool:
         """Whether every attack gave a figure to pass on, its upper bound is within, and no gate
@@ -124,20 +130,23 @@ def trials(points: Sequence[Point], limit: Gate) -> list[Trial]:
         ConfigError: no attack gave a figure.
     """
     asked = [p for p in points if not p.attack or is_selected(p, limit)]
-    if not any(p.is_main for p in asked):
-        raise ConfigError(f"tune: {NO_FIGURE}. See `vflsec check`.")
+    if not any(p.attack and p.status == "ok" for p in asked):
+        where = f" in {metric_name(limit.of)}" if limit.of else ""
+        raise ConfigError(f"tune: {NO_FIGURE}{where}. See `vflsec check`.")
     weighed = weigh(points, limit, {p.place: Validation(validated=True) for p in points})
     swept = (p for p in asked if p.strength is not None)
     by = group_by(swept, lambda p: (p.defense, p.strength or 0.0))
     here = group_by(weighed.items(), lambda of: (of[0].defense, of[0].strength or 0.0))
     return [
-        _trial(by[k], [w for _, w in here.get(k, ())]) for k in sorted(by)
+        _trial(by[k], [w for _, w in here.get(k, ())], limit.of) for k in sorted(by)
         if any(p.attack for p in by[k])
     ]  # fmt: skip
 
 
-def _trial(points: Sequence[Point], weighed: Sequence[Weighed]) -> Trial:
-    """Of the points of one defense and strength, and what the limit's gate weighs of them."""
+def _trial(points: Sequence[Point], weighed: Sequence[Weighed], of: str) -> Trial:
+    """Of the points of one defense and strength, and what the limit's gate weighs of them, and the
+    metric that it names.
+    """
     paid, failed = _dearest(points), _find_failed(points, weighed)
     drop, high = paid.utility_drop.mean, paid.utility_drop.high
     lost = (0.0, 0.0) if paid.is_undefended else (_or(drop, math.nan), _or(high, math.inf))
@@ -149,9 +158,11 @@ def _trial(points: Sequence[Point], weighed: Sequence[Weighed]) -> Trial:
         leak = (0.0, 0.0) if unseen else (math.nan, math.inf)
         return Trial(defense, strength, *leak, "", *cost, failed=failed)
     worst, most, turned = max(found, key=lambda of: of[1])
+    by = group_by((c for c, *_ in found), lambda c: c.point.metric)
+    means = {metric: max(c.value for c in each) for metric, each in by.items()}
     return Trial(
-        defense, strength, max(c.value for c, *_ in found), most, worst.name, *cost,
-        failed=failed, turned=turned, judged_by=worst.judged_by,
+        defense, strength, max(means.values()), most, worst.name, *cost,
+        failed=failed, turned=turned, judged_by=worst.judged_by or of, means=means,
     )  # fmt: skip
 
 
@@ -180,14 +191,17 @@ def _dearest(points: Sequence[Point]) -> Point:
     return max(here, key=lambda p: _or(p.utility_drop.high, math.inf))
 
 
-def pareto(found: Sequence[Trial]) -> list[Trial]:
-    """Those that no other beats in both utility and leak (means), best utility first."""
-    ordered = sorted(found, key=lambda t: (-t.utility, t.leak))
-    out: list[Trial] = []
-    for trial in ordered:
-        if not out or trial.leak < out[-1].leak:
-            out.append(trial)
-    return out
+def pareto(found: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """By metric, those that no other beats in both utility and advantage in it (means), best
+    utility first.
+    """
+    fronts: dict[str, list[Trial]] = {m: [] for t in found for m in t.means}
+    for metric, front in fronts.items():
+        there = [t for t in found if not math.isnan(t.find_mean(metric))]
+        for trial in sorted(there, key=lambda t: (-t.utility, t.find_mean(metric))):
+            if not front or trial.find_mean(metric) < front[-1].find_mean(metric):
+                front.append(trial)
+    return fronts
 
 
 def _or(value: float | None, other: float) -> float:

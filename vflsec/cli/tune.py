@@ -26,6 +26,7 @@ from vflsec.cli.output import console_for, print_json, say
 from vflsec.errors import repeat_set
 
 if TYPE_CHECKING:
+    from vflsec.audit.pareto_front import Trial
     from vflsec.engine.tune_search import Deployment, Tuned
     from vflsec.report.tree import Step
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 def tune(
     scenario: ScenarioArg,
     defense: Annotated[list[str], typer.Option(help="A defense.")],
-    leak: Annotated[float, typer.Option(help="Largest advantage (of AUC or R²).")] = 0.05,
+    leak: Annotated[float, typer.Option(help="Largest advantage.")] = 0.05,
+    of: Annotated[str, typer.Option(help=find_meaning("Gate", "of"))] = "",
     drop: Annotated[float, typer.Option(help="Largest loss of utility (of AUC).")] = 0.03,
     low: Annotated[float, typer.Option(help="Weakest strength to try.")] = 0.1,
     high: Annotated[float, typer.Option(help="Strongest strength to try.")] = 100.0,
@@ -58,7 +60,6 @@ def tune(
 
     Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
     """
-    from vflsec.audit.pareto_front import pareto
     from vflsec.engine.tune_search import tune as search
     from vflsec.report.progress import reporter_for
     from vflsec.runtime.progress_protocol import Reporter
@@ -67,7 +68,7 @@ def tune(
     def progress() -> Reporter:
         return Reporter() if quiet or format_ is Format.json else reporter_for(console_for())
 
-    given = {"leak": leak, "drop": drop, "low": low, "high": high, "rounds": rounds,
+    given = {"leak": leak, "of": of, "drop": drop, "low": low, "high": high, "rounds": rounds,
              "target": target, "out": out, "seeds": seeds, "device": device}  # fmt: skip
     usual = signature(tune).parameters
     words = {f"--{k}": _word(value) for k, value in given.items() if value != usual[k].default}
@@ -77,7 +78,7 @@ def tune(
     found = []
     for name in defense:
         f = search(
-            scenario, name, leak=leak, drop=drop, between=(low, high), rounds=rounds,
+            scenario, name, leak=leak, of=of, drop=drop, between=(low, high), rounds=rounds,
             confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
             set=set_ or (), progress=progress,
         )  # fmt: skip
@@ -86,14 +87,10 @@ def tune(
         if format_ is not Format.json:  # at once, for the next may be refused
             _print_found(f)
             say(f"  Results: {base / name}")
-    front = pareto([t for f in found for t in f.trials])
     if format_ is Format.json:
         print_json([write_plain(f) for f in found])
     else:
-        say("Best trade-offs (Pareto front, means; the largest advantage of any attack):")
-        for t in front:
-            figures = f"utility {t.utility:.3f}, advantage{t.unit} {t.leak:+.3f}"
-            say(f"  {t.defense} {t.strength:g}: {figures}.{t.epsilons()}")
+        _print_fronts([t for f in found for t in f.trials])
     lost = any(f.strength is None or f.confirmed is False or f.silent for f in found)
     raise typer.Exit(3 if lost else 0)
 
@@ -124,6 +121,18 @@ def _print_found(found: Tuned) -> None:
             say(f"    {step.command}")
     if found.deploy:
         _print_deployment(found.deploy)
+
+
+def _print_fronts(trials: Sequence[Trial]) -> None:
+    from vflsec.audit.metrics import metric_name
+    from vflsec.audit.pareto_front import pareto
+
+    for metric, front in pareto(trials).items():
+        unit = metric_name(metric)
+        say(f"Best trade-offs (Pareto front, means; the largest advantage in {unit} of an attack):")
+        for t in front:
+            figures = f"utility {t.utility:.3f}, advantage {t.find_mean(metric):+.3f}"
+            say(f"  {t.defense} {t.strength:g}: {figures}.{t.epsilons()}")
 
 
 def _print_deployment(to: Deployment) -> None:

@@ -25,7 +25,7 @@ from vflsec.audit.defense_label import list_names
 from vflsec.audit.gate import EPSILON, TASK, Gate, Rule, Verdict, WordedCode
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.leakage import defense_point
-from vflsec.audit.metrics import find_reach
+from vflsec.audit.metrics import METRICS, find_reach
 from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.rounding import show, show_exact
@@ -135,8 +135,9 @@ def tune(
         rounds: halvings after both ends were tried.
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
-        how: `progress`, which makes what is told of each audit; `set`, overrides ``a.b=value`` of
-            the scenario; and what is passed on to
+        how: `of`, the metric whose advantage `leak` limits, as in a gate, by default the primary
+            one; `progress`, which makes what is told of each audit; `set`, overrides ``a.b=value``
+            of the scenario; and what is passed on to
             :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...); the
             results directory `out` is ``out/tune-DEFENSE`` by default.
 
@@ -144,11 +145,12 @@ def tune(
         ConfigError: the defense has no strength, the bounds make no sense, or the scenario has no
             attack on `target` that can run.
     """
+    of = str(how.pop("of", ""))
     name = registry.defenses.entry(defense).name
     kind: Any = registry.defenses.get(name)
     low, high = between
     high = min(check.positive("tune: high", high), kind.largest)
-    _check_bounds(leak, drop, low, high, rounds)
+    _check_bounds(leak, of, drop, low, high, rounds)
     if kind.whole:
         low, high = float(math.ceil(low)), float(math.floor(high))
         if high <= low:
@@ -160,7 +162,7 @@ def tune(
     out, progress = how.pop("out", None), how.pop("progress", Reporter)
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     _check_target(loaded, target)
-    limit = Gate(max=leak, target=target)
+    limit = Gate(max=leak, target=target, of=of)
     search = _Search(loaded, _section(loaded, name), folder, how, limit, progress)
     largest = search.find_largest(low)
     tried = search.between(low, min(high, largest), leak, rounds)
@@ -247,13 +249,15 @@ def _name_points(
     return tuple(named)
 
 
-def _check_bounds(leak: float, drop: float, low: float, high: float, rounds: int) -> None:
+def _check_bounds(leak: float, of: str, drop: float, low: float, high: float, rounds: int) -> None:
+    if of:
+        check.one_of("tune: of", of, METRICS)
     for key, value, rule in (
         ("low", low, check.positive), ("drop", drop, check.non_negative),
         ("leak", leak, check.finite), ("rounds", rounds, check.at_least(0)),
     ):  # fmt: skip
         rule(f"tune: {key}", value)
-    if leak >= (most := find_reach("advantage")[1]):
+    if leak >= (most := find_reach("advantage", of)[1]):
         raise check.fail("tune: leak", f"below {most:g}, the most an advantage can reach", leak)
     if high <= low:
         raise check.fail("tune: high", f"above low ({low:g})", high)

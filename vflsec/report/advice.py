@@ -321,16 +321,26 @@ def _limit(gate: Gate) -> list[str]:
 
 def _sought(dataset: str, summary: Summary, target: str = "") -> list[str]:
     """What the gates ask on a data set as options of `vflsec tune`, which has defaults."""
-    asked = [v.gate for v in summary.limits if v.dataset == dataset and v.gate.max is not None]
-    asked = [g for g in asked if g.of not in EXPOSED]
-    leaks = [g for g in asked if g.metric == "advantage"]
-    limits = {"leak": leaks, "drop": [g for g in asked if g.metric == "utility_drop"]}
+    limits = _find_limits(dataset, summary)
+    leaks = limits["leak"]
     out = [f"--{k}={show_exact(min(g.threshold for g in of))}" for k, of in limits.items() if of]
+    out += [word for g in leaks[:1] if g.of for word in ("--of", g.of)]
     targets = {target} if target else {g.target for g in leaks}
     if len(targets) == 1 and targets != {"*"}:
         out += ["--target", *map(clean, targets)]
     few = max((p.seeds for p in summary.points if p.dataset == dataset), default=0) < MIN_SEEDS
     return [*out, "--seeds", str(USUAL_SEEDS)] if few else out
+
+
+def _find_limits(dataset: str, summary: Summary) -> dict[str, list[Gate]]:
+    """The gates that limit the advantage in one metric, the attacks' own if any does, and those
+    that limit the loss of utility.
+    """
+    asked = [v.gate for v in summary.limits if v.dataset == dataset and v.gate.max is not None]
+    by = group_by((g for g in asked if g.of not in EXPOSED), lambda g: g.metric)
+    leaks = group_by(by.get("advantage", ()), lambda g: g.of)
+    leak = leaks.get("") or next(iter(leaks.values()), [])
+    return {"leak": leak, "drop": by.get("utility_drop", [])}
 
 
 def _cure(dataset: str, of: Asked, summary: Summary) -> Step:
