@@ -122,6 +122,18 @@ def test_a_huge_value_is_a_note_and_changes_no_number(tmp_path: Path) -> None:
     assert load_one(path, COLUMNS, numeric=["x"]).facts.notes == []
 
 
+@pytest.mark.parametrize("task", ["regression", "counts"])
+def test_a_huge_label_is_a_note_and_can_be_left_empty(task: str, tmp_path: Path) -> None:
+    """Beside it all others are one: nothing is learnt, and nothing said so."""
+    y = column().round()
+    path = write(tmp_path / "t.csv", table(column()) | {"y": np.where(np.arange(N) == 5, 1e12, y)})
+    (note,) = load_one(path, COLUMNS, task=task).facts.notes
+    (line,) = re.findall(r"(missing = .+?) under", note)
+    source = load_one(path, COLUMNS, task=task, **tomllib.loads(line))
+    assert (source.facts.notes, source.facts.unlabelled) == ([], 1)
+    assert source.y[5] == -1
+
+
 @pytest.mark.parametrize(
     ("x", "w", "constant"),
     [

@@ -64,6 +64,7 @@ class Described:
         spec: what is said of them.
         active: the party with the labels.
         label_kind: what a column of labels holds.
+        label_doubt: what of it can hardly be meant, in words.
     """
 
     used: Mapping[str, Sequence[str]]
@@ -71,6 +72,7 @@ class Described:
     spec: TableSpec
     active: str
     label_kind: str
+    label_doubt: str = ""
 
     def describe_column(self, name: str, array: pa.Array, parties: Sequence[str]) -> ColumnFacts:
         """A column of the table of these parties."""
@@ -87,7 +89,7 @@ class Described:
             kind, warning = made.kinds[name], made.doubtful.get(name, "")
             unit = made.written[name].unit if name in made.written else ""
         elif role == "label":
-            party, kind = self.active, self.label_kind
+            party, kind, warning = self.active, self.label_kind, self.label_doubt
         counts = count_values(array), array.null_count
         return ColumnFacts(name, party, role, kind, *counts, unit, warning)
 

@@ -29,7 +29,7 @@ from vflsec.data.layout import (
     separate_tables,
 )
 from vflsec.data.names import find_unshowable, label_rule, party_names
-from vflsec.data.odd_values import leave_empty
+from vflsec.data.odd_values import describe_odd_values, leave_empty
 from vflsec.data.profile import (
     Described,
     count_holders,
@@ -96,7 +96,7 @@ def load_tables(files: Mapping[str, str | Path] | str | Path, spec: TableSpec) -
     made = {p: read_features(frames[p], used[p], *declared[p]) for p in joined.order}
     refuse_ambiguous((frames[p].path, c, a) for p in made for c, a in made[p].ambiguous.items())
     refuse_doubtful((frames[p].path, c, d) for p in made for c, d in made[p].unsure.items())
-    described = Described(used, made, spec, active, found.kind)
+    described = Described(used, made, spec, active, found.kind, found.doubt)
     return Source(
         name=name,
         parties={
@@ -155,13 +155,15 @@ def _load_divided(
 class _Label(NamedTuple):
     """A label over the union of rows: classes (N,), a quantity (N,) or several labels (N, L).
 
-    `kind` is what a column of such labels holds, in words.
+    `kind` is what a column of such labels holds, `doubt` what of a quantity can hardly be meant, in
+    words.
     """
 
     y: NDArray[np.int64]
     names: tuple[str, ...]
     values: NDArray[np.float64] | None
     kind: str
+    doubt: str
 
 
 def _check_label(spec: TableSpec) -> None:
@@ -195,13 +197,15 @@ def _read_label(
     frame: Frame, spec: TableSpec, change: Relabel, rows: NDArray[np.int64], size: int
 ) -> _Label:
     """The label of the active party's rows, over the `size` rows of the union."""
-    y, values = np.full(size, -1, dtype=np.int64), None
+    y, values, doubt = np.full(size, -1, dtype=np.int64), None, ""
     y[rows], names, found = READERS[spec.task](frame, spec.labels, change)
     if found is not None:
         values = np.full((size, *found.shape[1:]), np.nan)
         values[rows] = found
-    kind = make_named_label(spec.task, len(names), spec.several).column
-    return _Label(y, names, values, kind)
+    label = make_named_label(spec.task, len(names), spec.several)
+    if found is not None and label.numeric:
+        doubt = describe_odd_values(spec.labels[0], found)
+    return _Label(y, names, values, label.column, doubt)
 
 
 def _describe_spec(spec: TableSpec, change: Relabel) -> Table:
@@ -363,11 +367,12 @@ def _describe(joined: _Joined, described: Described, y: NDArray[np.int64]) -> No
     frames, made = joined.frames, described.made
     every = {c for cols in described.used.values() for c in cols} | set(described.spec.drop)
     every |= {c for p in frames for c in described.spec.taken(p)}
-    notes = [
-        f"{frames[p].path.name}: column {c!r} is read as {of.kinds[c]}, but has {why}."
-        for p, of in made.items()
-        for c, why in of.doubtful.items()
-    ]
+    read = [(p, c, of.kinds[c], why) for p, of in made.items() for c, why in of.doubtful.items()]
+    if described.label_doubt:
+        label = described.spec.labels[0], described.label_kind, described.label_doubt
+        read.append((described.active, *label))
+    notes = [f"{frames[p].path.name}: column {c!r} is read as {kind}, but has {why}."
+             for p, c, kind, why in read]  # fmt: skip
     notes += [
         f"{of.path.name}: several rows of one id became one; {of.rows} are left."
         for of in {id(f): f for f in frames.values()}.values()
