@@ -129,6 +129,19 @@ def test_infer_sees_a_view_and_no_label(trained: vflsec.Trained) -> None:
         (lambda _: vflsec.train("breast_cancer", defenses={"iso": []}), "defense.0.strength must"),
         (lambda _: vflsec.train("breast_cancer", defenses=None), "train: defenses must be"),
         (lambda _: vflsec.train(None), "train: data must be"),
+        (lambda _: vflsec.train({"name": "breast_cancer", "base": 3}), "train: data: base must be"),
+        (lambda _: vflsec.train("breast_cancer", record="zzz"), "train: record must be one of"),
+        (lambda _: vflsec.train("breast_cancer", record=["sent.zzz:last"]), "got 'zzz'"),
+        (lambda _: vflsec.train("breast_cancer", record="gradient:zzz"), "form must be one of"),
+        (lambda _: vflsec.train("breast_cancer", record=[3]), "train: record must be a text"),
+        (lambda _: vflsec.train("breast_cancer", record=None), "train: record must be a text"),
+        (lambda _: vflsec.train("breast_cancer", device=3), "--device must be one of"),
+        (lambda _: vflsec.measure(None, "norm"), "measure: trained must be"),
+        (lambda t: vflsec.measure(t, []), "measure: attacks must be at least one"),
+        (lambda t: vflsec.measure(t, "norm", by_seed="x"), "measure: by_seed must be"),
+        (lambda t: vflsec.measure(t, "norm", confidence=95), "measure: confidence must be"),
+        (lambda _: vflsec.infer(None, "norm"), "infer: view must be"),
+        (lambda t: vflsec.infer(t.view(), "norm", seed="x"), "infer: seed must be"),
         (lambda _: vflsec.train("breast_cancer", attacks=[{"known_rows": 2}]), "train: attacks"),
         (lambda t: vflsec.measure(t, None), "measure: attacks must be"),
         (lambda t: vflsec.measure(t, "direction", known_rows=-5), "attack.0.known_rows must be"),
@@ -153,6 +166,14 @@ def test_what_cannot_be_done_is_a_sentence(trained: vflsec.Trained, ask: Any, sa
     with pytest.raises(VflsecError) as found:
         ask(trained)
     assert said in str(found.value)
+
+
+def test_one_text_is_recorded_as_a_list_of_one() -> None:
+    for record in ("sent.embedding:last", ["sent.embedding:last"]):
+        trained = vflsec.train(
+            "breast_cancer", seeds=2, epochs=1, attacks=[], record=record, device="cpu"
+        )
+        assert len(trained.view("passive").sent("embedding", "last"))
 
 
 def test_defenses_and_seeds_are_what_they_are_in_every_form(trained: vflsec.Trained) -> None:

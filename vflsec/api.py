@@ -27,7 +27,7 @@ from vflsec.config.sections import Attack as AttackSection
 from vflsec.core import check
 from vflsec.core.reprs import as_table
 from vflsec.core.rng import generator
-from vflsec.core.view import as_needs
+from vflsec.core.view import Need, View, as_needs
 from vflsec.data.load import load_source, split_options
 from vflsec.data.prepare import make_task
 from vflsec.engine.cohort import attack_all
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from vflsec.core.attack import Attack
     from vflsec.core.guess import Guess
     from vflsec.core.task import Task
-    from vflsec.core.view import View
 
 
 class Trained:
@@ -157,9 +156,8 @@ class Trained:
         servers = {p: p for p in self._moment.training.algorithm.servers}
         roles = {**servers, "active": task.active, "passive": task.passive[0]}
         names = [adversary] if isinstance(adversary, str) else list(adversary)
-        parties = [
-            roles.get(n) or check.one_of("adversary", n, (*task.parties, *roles)) for n in names
-        ]
+        known = dict.fromkeys((*task.parties, *roles))
+        parties = [roles.get(n) or check.one_of("adversary", n, known) for n in names]
         return tuple(dict.fromkeys(parties))
 
     def _replica(self, seed: int | None, strength: float | None) -> int:
@@ -185,7 +183,7 @@ def train(
     seeds: int | Iterable[int] = 5,
     until: str = "",
     attacks: Sequence[str | Mapping[str, Any]] | None = None,
-    record: Sequence[str] = (),
+    record: str | Iterable[str] = (),
     device: str = "auto",
     **params: Any,
 ) -> Trained:
@@ -213,6 +211,7 @@ def train(
     """
     check_arguments("train", train, params, algorithm)
     given = list_sections("train: attacks", attacks or ())
+    recorded = as_needs(_list_texts("train: record", record), "train: record")
     swept: Any = seeds
     with _open_section(data) as (section, base):
         scenario = load_scenario({
@@ -233,7 +232,7 @@ def train(
     ]
     servers = registry.algorithms.create(algorithm, params).servers
     asked = None if attacks is None else _list_specs(scenario, given)
-    demands = _demands((*first.parties, *servers), asked, record)
+    demands = _demands((*first.parties, *servers), asked, recorded)
     training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
     phases: list[str] = []
     last: Moment | None = None
@@ -257,7 +256,10 @@ def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any
     files = section.get("files")
     named = files.values() if isinstance(files, Mapping) else [files]
     if not any(isinstance(t, pd.DataFrame) for t in named):
-        base = Path(section.pop("base", "."))
+        base = section.pop("base", ".")
+        if not isinstance(base, str | Path):
+            raise check.fail("train: data: base", "a path", base)
+        base = Path(base)
         yield section, base
         return
     tables, label, id = (section.pop(k, "") for k in ("files", "label", "id"))
@@ -297,6 +299,14 @@ def measure(
     check_arguments("measure", measure, [g for g in grants if g not in _GRANTS])
     usual = {"adversary": adversary, **grants} if adversary else grants
     given = [{**usual, **s} for s in list_sections("measure: attacks", attacks)]
+    for name, rule, value, holds in (
+        ("trained", "what vflsec.train returned", trained, isinstance(trained, Trained)),
+        ("attacks", "at least one", attacks, bool(given)),
+        ("by_seed", "True or False", by_seed, isinstance(by_seed, bool)),
+    ):
+        if not holds:
+            raise check.fail(f"measure: {name}", rule, value)
+    check.in_unit("measure: confidence", confidence, low_open=True, high_open=True)
     moment, training = trained._moment, trained._moment.training
     specs, first = [], training.stack.first
     system = System(DataInfo("", {}, first.parties, 0, 0, ""), training.cells[0])
@@ -329,6 +339,9 @@ def infer(view: View, attack: str, *, seed: int = 0, **params: Any) -> Guess:
         ThreatModelError: the view lacks what the attack needs.
     """
     made: Attack = registry.attacks.create(attack, params)
+    if not isinstance(view, View):
+        raise check.fail("infer: view", "what Trained.view returned", view)
+    check.integer("infer: seed", seed, low=0)
     if not view.facts.classes and (why := made.pointless(view.facts)):
         raise ThreatModelError(why)
     return made.infer(drop_unobserved_rows(made, view), generator(seed, "attack", attack))
@@ -384,6 +397,14 @@ def _each_label(specs: Iterable[AttackSpec], task: Task) -> list[AttackSpec]:
     return out
 
 
+def _list_texts(name: str, given: Any) -> list[str]:
+    """A text, or several, as a list."""
+    listed = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(text, str) for text in listed):
+        raise check.fail(name, "a text, or a list of texts", given)
+    return listed
+
+
 def _check_passive(caller: str, spec: AttackSpec, attack: Attack) -> None:
     """Refuse an attack that changes what it attacks, or asks it."""
     if attack.needs_own_training:
@@ -396,10 +417,10 @@ def _check_passive(caller: str, spec: AttackSpec, attack: Attack) -> None:
 def _demands(
     parties: Sequence[str],
     attacks: Sequence[AttackSpec] | None,
-    record: Sequence[str],
+    record: Sequence[Need],
 ) -> list[Demand]:
     """What is recorded for every party: what these attacks need if they are passive, and more."""
-    out = [Demand((p,), as_needs(record)) for p in parties]
+    out = [Demand((p,), tuple(record)) for p in parties]
     for one in map(AttackSpec, registry.attacks.names()) if attacks is None else attacks:
         attack = registry.attacks.create(one.name, one.params)
         if attacks is not None:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
-from vflsec.core.message_kinds import KINDS
-from vflsec.core.needs import GRANTS, OWN, as_needs
+from vflsec.core.needs import as_needs
 from vflsec.errors import Remediable, ThreatModelError
 from vflsec.label import make_label
 from vflsec.specs import OF_THE_LABELS, Params
@@ -186,10 +185,7 @@ class Attack:
             if not holds:
                 got = policy if key == "policy()" else getattr(self, key)
                 raise check.fail(f"attack {self.name}: {key}", rule, got)
-        for need in as_needs(self.looks_at):
-            if need.kind and need.kind not in KINDS:
-                known = [*KINDS, *OWN, *GRANTS]
-                raise check.unknown(f"attack {self.name}: needs", need.kind, known)
+        as_needs(self.looks_at, f"attack {self.name}: needs")
 
     def applicable(self, facts: Facts) -> str:
         """'' if the attack has a meaning under these public facts, else the reason it has none."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vflsec.core import check
+from vflsec.core.message_kinds import KINDS
 from vflsec.errors import ThreatModelError
 
 FORMS = ("mean", "scaled", "centred", "first", "last", "all")
@@ -36,17 +37,21 @@ class Need:
     form: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Need:
-        """The need that a text such as ``gradient:mean`` says.
+    def parse(cls, text: str, name: str = "need") -> Need:
+        """The need that a text such as ``gradient:mean`` says; `name` is what errors call it.
 
         Raises:
+            ConfigError: there is no such kind of message, and no such grant.
             ThreatModelError: there is no such form.
         """
         what, _, form = text.partition(":")
+        need, known = cls(what, form), (*KINDS, *OWN, *GRANTS)
+        if (need.kind or what) not in known:
+            raise check.unknown(name, need.kind or what, known)
         forms = STEPS if what == "parameter_gradient" else FORMS
         if form and form.removesuffix("+" if forms is FORMS else "") not in forms:
-            raise check.unknown(f"need {text!r}: form", form, forms, ThreatModelError)
-        return cls(what, form)
+            raise check.unknown(f"{name} {text!r}: form", form, forms, ThreatModelError)
+        return need
 
     @property
     def is_grant(self) -> bool:
@@ -69,6 +74,6 @@ class Need:
         return f"{self.what}:{self.form}" if self.form else self.what
 
 
-def as_needs(texts: Sequence[str] | frozenset[str]) -> tuple[Need, ...]:
-    """The needs an attack declares, parsed, in a fixed order."""
-    return tuple(Need.parse(t) for t in sorted(texts))
+def as_needs(texts: Iterable[str], name: str = "need") -> tuple[Need, ...]:
+    """The needs an attack declares, parsed, in a fixed order; `name` is what errors call each."""
+    return tuple(Need.parse(t, name) for t in sorted(texts))

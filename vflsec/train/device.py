@@ -23,11 +23,11 @@ def pick_device(name: str) -> torch.device:
     Raises:
         ConfigError: unknown name, or ``cuda`` without a usable GPU.
     """
-    given, name = name, name.removesuffix(GRAPHS)
+    given, name = name, str(name).removesuffix(GRAPHS)
     single = re.fullmatch(r"cuda:([0-9]{1,4})", name)
     if single is None and (name != "cuda" or given == name):
         names = ("auto", "cpu", "cuda", "cuda:N", f"cuda{GRAPHS}")
-        if given.casefold() == "gpu":  # which is nearest to cpu by its letters
+        if name.casefold() == "gpu":  # which is nearest to cpu by its letters
             allowed = ", ".join(map(repr, names))
             raise check.fail("--device", f"one of {allowed}", given, "Did you mean 'cuda'?")
         check.one_of("--device", given, names)
