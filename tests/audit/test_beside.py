@@ -61,9 +61,9 @@ def test_what_would_have_been_found_is_not_rounded_to_the_limit() -> None:
     size = found.detectable["direction"]
     assert 0.1 < size < 0.105
     assert found.verdict == "PASS"
-    shown = [float(x) for x in re.findall(r"(0\.\d+) \(direction\)", found.warning)]
+    shown = [float(x) for x in re.findall(r"(0\.\d+) of AUC \(direction\)", found.warning)]
     assert shown == [round(size, 3)]
-    assert f"{shown[0]:g} (direction)" in found.reason
+    assert f"{shown[0]:g} of AUC (direction)" in found.reason
 
 
 def test_confidence_is_not_rounded_up_to_certainty() -> None:

@@ -22,7 +22,7 @@ def test_a_pass_says_what_it_would_have_found() -> None:
     sd = {"direction": np.std(STEADY, ddof=1), "norm": np.std(noise, ddof=1)}
     factor = (stats.t.isf(0.05 * 0.95, 4) + stats.t.isf(0.2, 4)) / np.sqrt(5)
     assert found.detectable == pytest.approx({k: factor * v for k, v in sd.items()})
-    assert "0.022 (norm), 0.0099 (direction)" in found.reason
+    assert "0.022 of AUC (norm), 0.0099 (direction)" in found.reason
     assert one([*task(0.9)], Gate("utility", min=0.5)).detectable == {}
 
 
@@ -56,8 +56,8 @@ def test_a_pass_that_would_have_missed_a_leak_of_the_limit_warns() -> None:
     assert (found.verdict, found.more_seeds) == ("PASS", 1)
     assert (found.rule, found.warnings) == ("within", ("insensitive",))
     assert found.detectable == {"direction": pytest.approx(least(5))}
-    assert "0.11 (direction), above the limit 0.1" in found.warning
-    assert found.reason.count("0.11 (direction)") == 1
+    assert "0.11 of AUC (direction), above the limit 0.1" in found.warning
+    assert found.reason.count("0.11 of AUC (direction)") == 1
     assert found.reason.count("1 more seed") == 1
     assert exit_code([found]) == 0
     for gate in (Gate(max=0.12), Gate("auc", max=0.65), Gate(max=0.1, detect=0.12)):
@@ -70,7 +70,7 @@ def test_a_gate_that_asks_what_would_be_found_does_not_pass_blindly() -> None:
     found = blind([*rows(0.0, WIDE), *rows(0.0, attack="norm")], detect=0.05)
     assert (found.verdict, found.warning, found.attack) == ("INCONCLUSIVE", "", "direction")
     assert (found.rule, found.warnings) == ("insensitive", ())
-    assert "0.11 (direction), above its detect = 0.05" in found.reason
+    assert "0.11 of AUC (direction), above its detect = 0.05" in found.reason
     assert f"about {found.more_seeds} more seeds" in found.reason
     n = 5 + (found.more_seeds or 0)
     a, b = (
@@ -99,7 +99,7 @@ def test_planted_leaks_are_asked_before_the_spread() -> None:
         assert found.reason.endswith("Add seeds or labelled rows.") == (size is None)
         assert found.reason.endswith("missed; add seeds or labelled rows.") == (size == 0.3)
     assert said[0.05] == ""
-    assert "0.3 (direction), above the limit 0.1" in said[0.3]
+    assert "0.3 of AUC (direction), above the limit 0.1" in said[0.3]
     assert "(direction)" in said[None]
 
 
@@ -114,7 +114,7 @@ def test_a_dose_speaks_of_its_own_section_alone() -> None:
     gate = Gate(max=0.1, detect=0.05)
     (found,) = judge(summary, [gate], at(summary), {key: 0.01})
     assert (found.verdict, found.dosed, found.rule) == ("INCONCLUSIVE", {}, "insensitive")
-    assert "0.11 (direction)" in found.reason
+    assert "0.11 of AUC (direction)" in found.reason
     alone = points_of(dosed)
     (found,) = judge(alone, [gate], at(alone), {key: 0.01})
     assert (found.verdict, found.dosed) == ("PASS", {"direction": 0.01})

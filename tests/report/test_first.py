@@ -88,8 +88,8 @@ def test_the_verdict_says_what_it_holds_for(tmp_path: Path, summary: dict[str, A
     least = max(one["gates"][0]["detectable"].values())
     assert first_screen.describe_scope(one) == (
         "PASS with iso 5 (1 of 1 gate passed). Without a defense, this system leaks. Judged: 2 "
-        f"attacks from 2 of {ALL} families. Smallest detectable leak: {least:.2g}, of the kind "
-        "these attacks look for."
+        f"attacks from 2 of {ALL} families. Smallest detectable leak: {least:.2g} of AUC, of the "
+        "kind these attacks look for."
     )
     assert 0 < least < 0.1
 

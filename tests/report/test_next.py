@@ -220,9 +220,14 @@ def test_a_leak_that_an_auc_cannot_reach_is_not_detectable() -> None:
     (v,) = found.gates
     said = []
     for least in (0.49, 0.55):
-        text = describe_scope(replace(found, gates=(replace(v, detectable={"norm": least}),)))
+        limits = replace(v, detectable={"norm": least}, units={"norm": "auc"})
+        text = describe_scope(replace(found, gates=(limits,)))
         said.append(("0.49" in text, "0.55" in text))
     assert said == [(True, False), (False, False)]
+    sizes = {"norm": 0.2, "direction": 0.1, "hints": 0.3}
+    units = {"norm": "auc", "direction": "auc", "hints": "exposed"}
+    text = describe_scope(replace(found, gates=(replace(v, detectable=sizes, units=units),)))
+    assert "0.2 of AUC and 0.3 of rows named with certainty" in text
 
 
 def test_no_seeds_are_advised_beside_a_failed_gate(tmp_path: Path) -> None:

@@ -312,6 +312,7 @@ class Verdict(Identity):
             chance of 0.8, from the spread over seeds; empty where the gate asks about no attack.
         dosed: the same by the sensitivity test with planted leaks; None where none was found,
             without the attacks that were not dosed.
+        units: by attack, the metric that these are in.
         not_validated: places of attacks that keep it open because nothing shows that they work;
             ``dead`` in ``summary.json``.
         stuck: whether it is open and no number of seeds would decide it.
@@ -340,6 +341,7 @@ class Verdict(Identity):
     attacks: tuple[str, ...] = ()
     detectable: Mapping[str, float] = field(default_factory=dict)
     dosed: Mapping[str, float | None] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
     warning: str = ""
     warnings: tuple[Warn, ...] = ()
     not_validated: tuple[Place, ...] = field(default=(), metadata={"key": "dead"})

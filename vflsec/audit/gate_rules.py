@@ -51,7 +51,7 @@ class Weighed:
         missing: points without a figure.
         failed: points of which a seed failed.
         blocked: of `missing`, what stands in the way of a PASS.
-        detectable, dosed: as of :class:`vflsec.audit.gate.Verdict`.
+        detectable, dosed, units: as of :class:`vflsec.audit.gate.Verdict`.
     """
 
     gate: Gate
@@ -65,6 +65,7 @@ class Weighed:
     blocked: Sequence[Point]
     detectable: Mapping[str, float]
     dosed: Mapping[str, float | None]
+    units: Mapping[str, str]
 
     @cached_property
     def high(self) -> float | None:
@@ -191,7 +192,7 @@ def _within(w: Weighed) -> Decided:
     found = _find_insensitive(w)
     lead = _strongest(c for c, high in zip(w.found, w.highs, strict=True) if high == w.high)
     reason = verdict_text.format_within(lead, w.high, w.found, w.missing, w.gate)
-    reason += verdict_text.format_sensitivity(w.detectable, w.dosed, w.gate)
+    reason += verdict_text.format_sensitivity(w.detectable, w.dosed, w.units, w.gate)
     if found is None:
         return lead, Ruling(Rule.WITHIN, reason)
     said = Ruling(Rule.WITHIN, reason + found.sentence, found.more, warnings=(found.warning,))
@@ -199,7 +200,7 @@ def _within(w: Weighed) -> Decided:
 
 
 def _find_insensitive(w: Weighed) -> verdict_text.Insensitive | None:
-    return verdict_text.Insensitive.of(w.found, w.detectable, w.dosed, w.gate)
+    return verdict_text.Insensitive.of(w.found, w.detectable, w.dosed, w.units, w.gate)
 
 
 RULES: tuple[Callable[[Weighed], Decided | None], ...] = (

@@ -155,7 +155,7 @@ def _judge_point(
         lead.point, gate, ruling, value=lead.sign * lead.value, low=low, high=high, n=lead.n,
         judged_by=lead.judged_by,
         attacks=tuple(dict.fromkeys(c.name for c in weighed.found if c.point.attack)),
-        detectable=weighed.detectable, dosed=weighed.dosed,
+        detectable=weighed.detectable, dosed=weighed.dosed, units=weighed.units,
     )  # fmt: skip
 
 
@@ -239,6 +239,7 @@ def _weigh_point(
         failed, [p for p in missing if _blocks(p, gate, judged)],
         verdict_text.find_detectable(found, alpha * gate.confidence) if leaks else {},
         verdict_text.find_dosed(found, audit.doses) if leaks else {},
+        {c.name: c.point.metric for c in found} if leaks else {},
     )  # fmt: skip
     return weighed, left, max(lows, default=None)
 

@@ -323,16 +323,17 @@ def find_dosed(found: Sequence[Candidate], doses: Doses) -> dict[str, float | No
 
 
 def format_sensitivity(
-    least: Mapping[str, float], laid: Mapping[str, float | None], gate: Gate
-) -> str:
+    least: Mapping[str, float], laid: Mapping[str, float | None], units: Mapping[str, str],
+    gate: Gate,
+) -> str:  # fmt: skip
     """The least leak that a PASS would have found: half of what it says."""
     if not least:
         return ""
     ordered = sorted(least.items(), key=lambda item: -item[1])
-    said = _sizes({name: max(v, 0.001) for name, v in ordered[:_MOST_NAMED]}, gate)
+    said = _sizes({name: max(v, 0.001) for name, v in ordered[:_MOST_NAMED]}, units, gate)
     if len(ordered) > _MOST_NAMED:
         said += f" and less for {len(ordered) - _MOST_NAMED} more"
-    return f" Smallest detectable leak: {said}{_of_doses(laid, gate)}."
+    return f" Smallest detectable leak: {said}{_of_doses(laid, units, gate)}."
 
 
 @dataclass(frozen=True)
@@ -357,6 +358,7 @@ class Insensitive:
         found: Sequence[Candidate],
         least: Mapping[str, float],
         laid: Mapping[str, float | None],
+        units: Mapping[str, str],
         gate: Gate,
     ) -> Insensitive | None:
         """None where a leak of the gate's `detect`, else of its limit, would have been found.
@@ -365,6 +367,7 @@ class Insensitive:
             found: the attacks.
             least: of :func:`find_detectable`.
             laid: of :func:`find_dosed`, which is taken before `least`.
+            units: the metric of each.
             gate: only a maximum of the advantage, above 0, can be compared with a leak.
         """
         sizes = {**least, **{k: math.inf if v is None else v for k, v in laid.items()}}
@@ -377,7 +380,7 @@ class Insensitive:
         above = f"above {limit} {asked:g}"
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
         cure = "add seeds or labelled rows" if more is None else format_seeds(more)
-        shown = _sizes({worst: size}, gate)
+        shown = _sizes({worst: size}, units, gate)
         says = f"the smallest detectable is {shown}, {above}"
         sentence = f" A leak {above} could be missed; {cure}."
         if math.isinf(size):
@@ -401,14 +404,21 @@ def format_seeds(more: int | None) -> str:
     return f"about {format_count(more, 'more seed')} needed"
 
 
-def _sizes(of: Mapping[str, float], gate: Gate) -> str:
-    return ", ".join(f"{show(v, gate.must_find, '.2g')} ({name})" for name, v in of.items())
+def _sizes(of: Mapping[str, float], units: Mapping[str, str], gate: Gate) -> str:
+    """``0.068 of AUC (similarity), 0.06 (norm)``: the unit where another one begins."""
+    said, before = [], ""
+    for name, size in of.items():
+        unit = metric_name(units.get(name, ""))
+        text = show(size, gate.must_find, ".2g") + (f" of {unit}" if unit != before else "")
+        said.append(f"{text} ({name})")
+        before = unit
+    return ", ".join(said)
 
 
-def _of_doses(laid: Mapping[str, float | None], gate: Gate) -> str:
+def _of_doses(laid: Mapping[str, float | None], units: Mapping[str, str], gate: Gate) -> str:
     if not laid:
         return ""
-    found = _sizes({k: v for k, v in laid.items() if v is not None}, gate)
+    found = _sizes({k: v for k, v in laid.items() if v is not None}, units, gate)
     missed = " and ".join(k for k, v in laid.items() if v is None)
     said = {f"from {found} on": found, f"none by {missed}": missed}
     return f". Planted leaks detected: {', '.join(text for text, about in said.items() if about)}"

@@ -15,7 +15,7 @@ from vflsec.audit.gate import EPSILON, TASK, Verdict, Warn
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.intervals import holds_zero
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
-from vflsec.audit.metrics import find_reach
+from vflsec.audit.metrics import find_reach, metric_name
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
@@ -316,7 +316,7 @@ def describe_scope(summary: Summary) -> str:
     """The verdict with its condition: where it holds, what was tested, what would have been seen.
 
     ``PASS with iso 25 (2 of 2 gates passed). Judged: 3 attacks from 2 of 17 families. Smallest
-    detectable leak: 0.093.``
+    detectable leak: 0.093 of AUC.``
     """
     found, how = format_headline(summary)
     judged = [v for v in summary.gates if v.defense]
@@ -370,20 +370,18 @@ def _sensitivity(found: str, judged: Iterable[Verdict], summary: Summary) -> lis
         more = len(warned) - 1
         also = f" (and {format_count(more, 'more warning')})" if more else ""
         return [f"But {Warn(min(warned, key=list(Warn).index)).words}{also}"]
-    least = [(x, v, name) for v in asked for name, x in v.detectable.items()]
+    least = [(x, v, v.units.get(name, "")) for v in asked for name, x in v.detectable.items()]
     if not least:
         return []
-    if any(x >= _find_largest(v, name, summary) for x, v, name in least):
+    if any(x >= find_reach(v.gate.metric, unit)[1] for x, v, unit in least):
         return ["Even the largest possible leak could have been missed"]
-    most, v, _ = max(least, key=lambda of: of[0])
-    shown = show(most, v.gate.detect or v.threshold, ".2g")
-    return [f"Smallest detectable leak: {shown}, of the kind these attacks look for"]
-
-
-def _find_largest(v: Verdict, attack: str, summary: Summary) -> float:
-    """The largest leak by the metric that an attack is judged by: 0.5 over chance for an AUC."""
-    weighed = (p.metric for p in find_weighed(v, summary.points) if p.attack == attack)
-    return find_reach(v.gate.metric, v.judged_by or v.gate.of or next(weighed, ""))[1]
+    said = []
+    for unit, of in group_by(least, lambda of: of[2]).items():
+        most, v, _ = max(of, key=lambda of: of[0])
+        shown = show(most, v.gate.detect or v.threshold, ".2g")
+        said.append(" of ".join(filter(None, (shown, metric_name(unit)))))
+    sizes = " and ".join(said)
+    return [f"Smallest detectable leak: {sizes}, of the kind these attacks look for"]
 
 
 def _questions(found: str, judged: Iterable[Verdict], summary: Summary) -> list[str]:
