@@ -71,6 +71,32 @@ def test_one_table_says_its_id_and_what_gives_the_label_away(
     assert found["plan"]["data"][0]["name"] == "people"
 
 
+def test_whole_numbers_that_may_be_codes_are_written_as_a_comment_that_can_be_used(
+    world: World, tmp_path: Path, cli: Cli
+) -> None:
+    """A region of 1 to 5 was a size; children, amounts and what is declared are not asked about."""
+    rng, out = np.random.default_rng(5), tmp_path / "case.toml"
+    del world["status"]
+    world |= {
+        "kind": rng.integers(1, 6, 120).tolist(), "children": rng.integers(0, 5, 120).tolist(),
+        "zip": rng.choice(rng.integers(10000, 99999, 30), 120).tolist(),
+        "amount": rng.choice(rng.integers(1, 9999, 30), 120).tolist(),
+    }  # fmt: skip
+    table = write(tmp_path / "people.csv", **world)
+    assert init(table, "--label", "default", "--out", out) == 0
+    text = out.read_text(encoding="utf-8")
+    (line,) = re.findall(r"^# (categorical = .+)$", text, re.M)
+    assert tomllib.loads(line)["categorical"] == ["kind", "zip"]
+    out.write_text(text.replace(f"# {line}", line), encoding="utf-8")
+    section = load_scenario(out).root.data[0].model_dump(exclude_unset=True, exclude={"params"})
+    parties = load_source(section, 0, tmp_path).parties.values()
+    coded = {n for p in parties for n, c in zip(p.names, p.categories, strict=True) if c}
+    assert coded == {"kind", "zip", "region"}
+    cli.says("check", out)
+    assert init(table, "--label", "default", "--categorical", "zip", "--force", "--out", out) == 0
+    assert not re.findall(r"^# categorical = .*kind", out.read_text(encoding="utf-8"), re.M)
+
+
 def test_what_is_given_is_not_guessed(world: World, tmp_path: Path) -> None:
     world["row_id"] = list(range(120))
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"

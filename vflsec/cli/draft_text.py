@@ -50,6 +50,8 @@ _UNEQUAL = 1 / 3
 """Share of the rarer of two classes below which attacks that tell classes by size are drafted."""
 _LIMITS = (0.01, 0.02, 0.05, 0.1)
 """Limits on exposed rows that are drafted, the least that a PASS is in reach of."""
+_CODES, _DIGITS = (3, 20), 5
+"""How many different codes of one digit or more are few, and of how many digits any number is."""
 _ADVANTAGE, _SHARE = 0.1, 0.25
 """The limit on an attack's advantage; that on the share of the remaining error, where own columns
 leave less to gain."""
@@ -99,9 +101,35 @@ def scenario_text(
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],
         exposed=_exposed(source, rows, known, sample) if one else None,
         no_room=leaves_no_room(source, _ADVANTAGE), advantage=_ADVANTAGE, share=_SHARE,
-        label=source.label.describe(source.y),
+        label=source.label.describe(source.y), codes=_find_codes(source),
     )  # fmt: skip
     return text
+
+
+def _find_codes(source: Source) -> list[str]:
+    """Columns that are read as numbers and may be codes."""
+    tables = source.facts.tables.tables
+    numbers = {(c.party, c.name) for t in tables for c in t.columns
+               if (c.role, c.kind) == ("feature", "number")}  # fmt: skip
+    return [
+        name for party, data in source.parties.items()
+        for name, column in zip(data.names, data.values.T, strict=True)
+        if (party, name) in numbers and _may_be_codes(column)
+    ]  # fmt: skip
+
+
+def _may_be_codes(column: NDArray[np.float64]) -> bool:
+    """Whether its values repeat and are whole numbers from 1 on, few or all of as many digits.
+
+    Counts have a 0, and amounts as many digits as they need.
+    """
+    there = column[~np.isnan(column)]
+    distinct = np.unique(there)
+    whole = np.array_equal(there, np.trunc(there)) and len(there) >= 2 * len(distinct)
+    if not whole or len(distinct) < _CODES[0] or distinct[0] < 1:
+        return False
+    digits = [len(f"{v:.0f}") for v in (distinct[0], distinct[-1])]
+    return len(distinct) <= _CODES[1] or digits[0] == digits[1] >= _DIGITS
 
 
 def _list_attacks(sides: int, known: int) -> list[tuple[str, dict[str, Plain]]]:
