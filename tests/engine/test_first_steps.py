@@ -182,6 +182,18 @@ def test_a_new_attack_outside_of_a_package_can_be_registered_as_it_is_told(
     assert project["tool"]["setuptools"] == {"py-modules": ["tail_score"]}
     points = project["project"]["entry-points"]
     assert points == {"vflsec.attacks": {"tail_score": "tail_score"}}
+    _, out, _ = run(capsys, "new", "defense", "clip_more")
+    both = out[out.index("[build-system]") :]
+    points["vflsec.defenses"] = {"clip_more": "clip_more"}
+    project = tomllib.loads(both)  # of both, for the folder has one
+    assert project["project"]["entry-points"] == points
+    assert project["tool"]["setuptools"] == {"py-modules": ["clip_more", "tail_score"]}
+    (tmp_path / "pyproject.toml").write_text(both)
+    _, out, _ = run(capsys, "new", "attack", "alike_rows")
+    points["vflsec.attacks"]["alike_rows"] = "alike_rows"
+    changed = tomllib.loads(out[out.index("[tool.setuptools]") :])
+    assert changed["project"] == {"entry-points": points}
+    assert len(changed["tool"]["setuptools"]["py-modules"]) == 3
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     _, out, _ = run(capsys, "new", "defense", "fade_out")
     assert 'fade_out = "YOUR_PACKAGE.fade_out"' in out

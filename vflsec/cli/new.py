@@ -22,17 +22,15 @@ def _new(kind: str, name: str) -> None:
     if is_registered(kind, path):
         typer.echo(f"Next: vflsec show {name}")
         return
-    here = path.parent
-    if (here / "pyproject.toml").exists() or (here / "__init__.py").exists():
-        typer.echo(
-            "To register it, add to pyproject.toml, and run `pip install -e .`:\n"
-            f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
-        )
-        return
-    typer.echo(
-        "To register it, write this pyproject.toml, and run `pip install -e .`:\n\n"
-        + project_text(kind, name)
-    )
+    here, project = path.parent, path.with_name("pyproject.toml")
+    written = project.read_text(encoding="utf-8", errors="replace") if project.exists() else ""
+    if (here / "__init__.py").exists() or (project.exists() and "py-modules" not in written):
+        do = "add to pyproject.toml"
+        text = f'  [project.entry-points."vflsec.{kind}s"]\n  {name} = "YOUR_PACKAGE.{name}"'
+    else:
+        do = "change these sections of pyproject.toml" if written else "write this pyproject.toml"
+        text = f"\n{project_text(here, whole=not written)}"
+    typer.echo(f"To register it, {do}, and run `pip install -e .`:\n{text}")
 
 
 NewName = Annotated[str, typer.Argument(help="Its registered name, in snake_case.")]

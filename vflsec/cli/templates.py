@@ -14,15 +14,23 @@ from vflsec.plugins import registry
 from vflsec.runtime.atomic_files import write_new
 
 
-def _render(template: str, **words: str) -> str:
+def _render(template: str, **words: object) -> str:
     """A text that lies beside this module, with these words in their places."""
     text = Path(__file__).with_name(template).read_text(encoding="utf-8")
-    return Template(text, keep_trailing_newline=True).render(words)
+    return Template(text, keep_trailing_newline=True, trim_blocks=True).render(words)
 
 
-def project_text(kind: str, name: str) -> str:
-    """A pyproject.toml that registers a module which lies beside it."""
-    return _render("new_project.toml.j2", kind=kind, name=name)
+def project_text(folder: Path, *, whole: bool) -> str:
+    """What a pyproject.toml says that registers every attack and defense which lies beside it; the
+    `whole` of it, or without what it says of the project.
+    """
+    kinds: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for kind in re.findall(r"^@registry\.(attack|defense)\b", text, re.M)[:1]:
+            kinds.setdefault(kind, []).append(path.stem)
+    modules = ", ".join(f'"{name}"' for names in kinds.values() for name in names)
+    return _render("new_project.toml.j2", kinds=kinds, modules=modules, whole=whole)
 
 
 def component_text(kind: str, name: str) -> str:
