@@ -50,10 +50,10 @@ CASES: dict[str, tuple[Rows, Rows, Rows, Live, Rule]] = {
     ),
     "the largest of those with one seed": (
         rows(0.4, (0.0,), attack="a0"), rows(0.0, (0.0,), attack="a1"),
-        rows(0.01, attack="a2"), LIVE, Rule.SINGLE_SEED,
+        rows(0.01, attack="a2"), None, Rule.SINGLE_SEED,
     ),
     "the largest of those with too few seeds": (
-        rows(0.0, (0.0, 0.001), attack="a0"), rows(-0.01, (0.0, 0.001), attack="a1"), [], LIVE,
+        rows(0.0, (0.0, 0.001), attack="a0"), rows(-0.01, (0.0, 0.001), attack="a1"), [], None,
         Rule.UNDERPOWERED,
     ),
     "the one with the least room": (

@@ -16,6 +16,7 @@ from user_tables import load_one, write
 
 from vflsec.cli import main
 from vflsec.data.odd_values import describe_odd_values
+from vflsec.data.prepare import make_task
 from vflsec.data.table_warnings import find_weaknesses
 from vflsec.errors import ConfigError, DataError
 
@@ -132,6 +133,34 @@ def test_a_huge_label_is_a_note_and_can_be_left_empty(task: str, tmp_path: Path)
     source = load_one(path, COLUMNS, task=task, **tomllib.loads(line))
     assert (source.facts.notes, source.facts.unlabelled) == ([], 1)
     assert source.y[5] == -1
+
+
+@pytest.mark.parametrize("far", [[1e12], [1e12, -1e12], [1e300]])
+@pytest.mark.parametrize("of", ["x", "y"])
+def test_values_that_leave_nothing_of_all_others_are_refused(
+    of: str, far: list[float], tmp_path: Path
+) -> None:
+    """By what they do, whichever rows a seed trains on; what is proposed mends it."""
+    x = column()
+    x[: len(far)] = far
+    made = table(x) if of == "x" else table(column()) | {"y": x}
+    path = write(tmp_path / "t.csv", made)
+    task = {"task": "regression"} if of == "y" else {}
+    source = load_one(path, COLUMNS, **task)
+    for seed in range(3):
+        with pytest.raises(DataError, match="standard deviations wide") as found:
+            make_task(source, seed)
+    (line,) = re.findall(r"(missing = .+?) under", str(found.value))
+    mended = load_one(path, COLUMNS, **task, **tomllib.loads(line))
+    assert float(make_task(mended, 0).x["b"].std()) == pytest.approx(1, abs=0.3)
+    if of == "x":
+        assert float(make_task(source, 0, scale="rank").x["b"].std()) == pytest.approx(1, abs=0.3)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
+def test_heavy_tails_are_not_refused(spread: float, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_cauchy(N) * 10.0 ** (spread * np.arange(N) / N)
+    make_task(load_one(write(tmp_path / "t.csv", table(x)), COLUMNS), 0)
 
 
 @pytest.mark.parametrize(

@@ -346,10 +346,9 @@ def test_an_advantage_in_another_metric_beats_none() -> None:
 
 
 def test_means_and_a_limit_are_in_the_metric_that_is_named() -> None:
-    rows = records(("norm", "label", 0.9), ("direction", "label", 0.8), ("", "", 0.9))
-    for r in rows:
-        r["controls"] = {"majority": {"value": 0.5, "cv": None}} if r["attack"] else {}
-    points = summarise(read_records(rows), shares=True)
+    beside = {"controls": {"majority": {"value": 0.5, "cv": None}}}
+    rows = records(("norm", "label", 0.9), ("direction", "label", 0.8), **beside)
+    points = points_of([*rows, *records(("", "", 0.9))], shares=True)
     (own,) = trials(points, Gate(max=0.05))
     (of,) = trials(points, Gate(max=0.05, of="error_removed"))
     assert (own.means, own.judged_by) == ({"auc": pytest.approx(0.4)}, "")

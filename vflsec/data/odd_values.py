@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from vflsec.data.number_formats import read_number
 from vflsec.data.read_table import Frame, as_texts, change_tables, split_by_party
 from vflsec.data.source import PartyData
-from vflsec.errors import format_count, write_setting
+from vflsec.errors import DataError, format_count, write_setting
 
 FAR = 10.0
 """Ranges of the other values from which on a value is far away."""
 
-_SCALE = 1e6  # ranges of the middle half, from which on any number of values is far away
+_SCALE = 1e6  # ranges of the middle half, from which on any number of values is far away, and their
+# spread hides all others
 _SAMPLE = 2000  # values that are looked at first
 _LEAST = 20
 _CORE = 3  # different values that the others must have
@@ -62,6 +63,34 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
         f"({rest[0]:g} to {rest[-1]:g}): missing values or errors? Leave them empty: "
         + write_missing(name, shown)
     )
+
+
+def refuse_flattened(name: str, values: NDArray[np.float64], what: str, remedy: str = "") -> None:
+    """Refuse a column in which few values are so far away that scaling makes one of all others.
+
+    Args:
+        name: of the column.
+        values: (n,) its values, NaN = missing.
+        what: it is, in the error.
+        remedy: what may be done beside leaving these values empty.
+
+    Raises:
+        DataError: the middle half of the different values is less than a millionth of their
+            standard deviation wide.
+    """
+    there = values[~np.isnan(values)]
+    if len(there) < _LEAST or np.isinf(there).any():
+        return
+    there = there / (np.abs(there).max() or 1.0)  # lest a square overflows
+    sample = np.unique(there[:: -(-len(there) // _SAMPLE)])
+    width, spread = float(np.subtract(*np.quantile(sample, (0.75, 0.25)))), float(there.std())
+    if len(sample) < _LEAST or _SCALE * width >= spread:
+        return
+    raise DataError.must(
+        what, "have values that differ once they are scaled",
+        f"a middle half that is {width / spread:.1g} standard deviations wide",
+        " ".join(filter(None, (describe_odd_values(name, values), remedy))),
+    )  # fmt: skip
 
 
 def write_missing(name: str, texts: Sequence[str]) -> str:

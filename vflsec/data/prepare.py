@@ -14,9 +14,11 @@ from torch import Tensor
 from vflsec.core import check
 from vflsec.core.task import Task
 from vflsec.core.view import Schema
+from vflsec.data.odd_values import refuse_flattened
 from vflsec.data.preprocess import SCALES, Scale, prepared_columns
 from vflsec.data.source import PartyData, Source
 from vflsec.data.split import present_rows, row_sets, shuffled_rows
+from vflsec.errors import write_setting
 
 _images: dict[tuple[int, int], Tensor] = {}
 
@@ -59,6 +61,7 @@ def make_task(
         source, seed, validation=validation, test=test, labelled=labelled, aligned=aligned
     )
     truth: NDArray[Any] = y.astype(np.int64)
+    _refuse_flattened(source, scale)
     if source.values is not None:
         truth = source.label.prepare(source.values, rows.labelled)
     given = None
@@ -90,6 +93,24 @@ def make_task(
         fixed=source.fixed,
         missing=_find_missing(source.parties, n),
     )  # fmt: skip
+
+
+def _refuse_flattened(source: Source, scale: Scale) -> None:
+    """Refuse numbers of which scaling leaves nothing, whichever rows a seed trains on.
+
+    Raises:
+        DataError: there are some.
+    """
+    if source.values is not None and source.label.scaled:
+        name = source.class_names[0]
+        refuse_flattened(name, source.values, f"label {name!r}")
+    other = f"Or keep their order alone: {write_setting('scale', 'rank')}."
+    for party, data in source.parties.items() if scale == "zscore" else ():
+        for i, kind in enumerate(data.categories if data.values.ndim == 2 else ()):
+            if kind is None:
+                name = data.names[i] if data.names else str(i)
+                what = f"column {name!r} of {party}"
+                refuse_flattened(name, data.values[:, i], what, other)
 
 
 def _inputs(data: PartyData, n: int, train: NDArray[np.bool_], scale: Scale) -> Tensor:
