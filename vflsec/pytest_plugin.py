@@ -178,28 +178,47 @@ _USUAL = ("seeds", _BUDGET, "baseline")
 
 
 def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit:
-    """The audit of a scenario, once for each scenario and options in a session."""
+    """The audit of a scenario, once in a session for all that ask for the same options of it while
+    the files that it reads stay as they are.
+    """
     audits = config.stash[_AUDITS]
     usual = {k: config.getoption(f"--vflsec-{k.replace('_', '-')}") for k in _USUAL}
     given = {**{k: x for k, x in usual.items() if x is not None}, **options}
-    key = repr((scenario, sorted(given.items())))
-    if key not in audits:
-        from vflsec.engine.evaluate_store import audit_once
-        from vflsec.engine.read_results import read_any
-        from vflsec.errors import VflsecError
+    from vflsec.config.scenario import list_files
+    from vflsec.errors import VflsecError
+    from vflsec.runtime.atomic_files import stamp_files
 
-        try:
-            asked = repr((scenario, sorted((k, x) for k, x in given.items() if k != _BUDGET)))
-            out = Path(given.pop("out", None) or _out(config, asked))
-            file = given.pop("baseline", None)
-            before = None if file is None else read_any(Path(file))
+    try:
+        out, baseline = (_as_path(name, given.get(name)) for name in ("out", "baseline"))
+        texts = given.get("set")
+        files = list_files(scenario, [*map(str, texts)] if isinstance(texts, list | tuple) else ())
+        path = files[0].resolve()
+        key = repr((path, sorted(given.items()), stamp_files([*files, *filter(None, [baseline])])))
+        if key not in audits:
+            from vflsec.engine.evaluate_store import audit_once
+            from vflsec.engine.read_results import read_any
+
+            root = config.rootpath
+            named = path.relative_to(root).as_posix() if path.is_relative_to(root) else path
+            asked = repr((str(named), sorted((k, x) for k, x in given.items() if k != _BUDGET)))
+            folder = out or _out(config, asked)
+            before = None if baseline is None else read_any(baseline)
+            further = {k: x for k, x in given.items() if k not in ("out", "baseline")}
             audits[key] = audit_once(
-                out, _session(config, key), lambda: _audit(scenario, out, before, **given),
+                folder, _session(config, key), lambda: _audit(scenario, folder, before, **further),
                 before=before,
             )  # fmt: skip
-        except VflsecError as error:
-            raise pytest.UsageError(f"vflsec: {error}") from None
+    except VflsecError as error:
+        raise pytest.UsageError(f"vflsec: {error}") from None
     return audits[key]  # type: ignore[no-any-return]
+
+
+def _as_path(name: str, given: Any) -> Path | None:
+    from vflsec.core import check
+
+    if given is not None and not (isinstance(given, str | Path) and str(given).strip()):
+        raise check.fail(name, "a path", given)
+    return None if given is None else Path(given)
 
 
 def _audit(

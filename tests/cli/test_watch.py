@@ -72,8 +72,10 @@ def test_it_audits_once_while_nothing_changes(folder: Path) -> None:
     assert count([nothing, nothing]) == 1
 
 
-@pytest.mark.parametrize("name", ["own.toml", "people.csv"])
+@pytest.mark.parametrize("name", ["own.toml", "people.csv", "base.toml"])
 def test_a_changed_scenario_or_table_is_audited_again(folder: Path, name: str) -> None:
+    Path("own.toml").rename("base.toml")
+    Path("own.toml").write_text('extends = "base.toml"\n')
     assert count([touch(name, 5), nothing, nothing]) == 2
 
 

@@ -29,6 +29,20 @@ def pytest_in(folder: Path, *args: str, fake: str = PLANTED) -> subprocess.Compl
     )
 
 
+def session(root: Path, **worker: str) -> Any:
+    """What the plug-in knows of a call of pytest, of a worker if it is one."""
+    from types import SimpleNamespace
+
+    from vflsec import pytest_plugin
+
+    config = SimpleNamespace(
+        workerinput=worker, stash=pytest.Stash(), rootpath=root,
+        getoption=lambda name: root / "kept" if name == "--vflsec-out" else None,
+    )  # fmt: skip
+    config.stash[pytest_plugin._AUDITS] = {}
+    return config
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_each_verdict_is_a_test_and_marks_judge(tmp_path: Path) -> None:
@@ -221,8 +235,6 @@ def test_two_scenarios_that_name_one_folder_are_two_audits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under pytest-xdist the second of two marks was given the verdict of the first."""
-    from types import SimpleNamespace
-
     from vflsec import pytest_plugin
     from vflsec.engine import run
 
@@ -232,16 +244,53 @@ def test_two_scenarios_that_name_one_folder_are_two_audits(
         (tmp_path / f"{name}.toml").write_text(SCENARIO + gate(max=limit))
 
     def worker(scenario: str, **options: Any) -> int:
-        config: Any = SimpleNamespace(
-            workerinput={"testrunuid": "one"}, stash=pytest.Stash(), getoption=lambda _: None
-        )  # fmt: skip
-        config.stash[pytest_plugin._AUDITS] = {}
         options["out"] = str(tmp_path / "out")
+        config = session(tmp_path, testrunuid="one")
         return pytest_plugin._run(config, str(tmp_path / scenario), options).exit_code
 
     assert [worker("lax.toml"), worker("strict.toml"), worker("lax.toml")] == [0, 1, 0]
     assert worker("lax.toml", set=["gate.0.max=0.1"]) == 1
     assert len(set(planted.trained)) == len(planted.trained)  # resumed, never trained again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("worker", [{}, {"testrunuid": "one"}], ids=["alone", "workers"])
+def test_what_a_test_rewrites_is_audited_again(
+    worker: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scenario that a test rewrote, or one of the same name in another working directory, had the
+    verdict of the first.
+    """
+    from vflsec import pytest_plugin
+    from vflsec.engine import run
+
+    planted = Planted(LEAKY)
+    monkeypatch.setattr(run, "default_backend", planted.backend)
+    config = session(tmp_path, **worker)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+
+    def audit(folder: str, limit: float | None = None) -> Any:
+        monkeypatch.chdir(tmp_path / folder)
+        if limit is not None:
+            Path("base.toml").write_text(SCENARIO + gate(max=limit))
+            Path("case.toml").write_text('extends = "base.toml"\n')
+        return pytest_plugin._run(config, "case.toml", {})
+
+    first = audit("one", 0.4)
+    assert audit("one") is first
+    later = [audit("two", 0.1), audit("one", 0.11), audit("one", 0.4)]
+    assert [a.exit_code for a in (first, *later)] == [0, 1, 1, 0]
+    assert later[0].folder != first.folder == later[1].folder
+
+
+@pytest.mark.parametrize("options", [{"baseline": 3}, {"out": 3}, {"out": " "}, {"baseline": ""}])
+def test_what_is_no_path_is_a_usage_error(options: dict[str, Any], tmp_path: Path) -> None:
+    from vflsec import pytest_plugin
+
+    (tmp_path / "case.toml").write_text(SCENARIO)
+    with pytest.raises(pytest.UsageError, match=f"{next(iter(options))} must be a path"):
+        pytest_plugin._run(session(tmp_path), str(tmp_path / "case.toml"), options)
 
 
 def test_unused_it_costs_nothing(tmp_path: Path) -> None:

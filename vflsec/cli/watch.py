@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vflsec.cli.output import fail, say
 from vflsec.errors import VflsecError
+from vflsec.runtime.atomic_files import stamp_files
 
 
 def watch_files(
@@ -18,7 +19,7 @@ def watch_files(
     """Call `audit` now and after each change of a file that is listed, until it is interrupted."""
     files = list_files()
     while True:
-        before = now = stamps = _stamp(files)
+        before = now = stamps = stamp_files(files)
         try:
             audit()
         except VflsecError as error:
@@ -26,12 +27,6 @@ def watch_files(
         say(f"Watching {', '.join(path.name for path in files)}. Ctrl-C ends.")
         while now == stamps or now != before:  # nothing changed, or it is being written
             sleep(1.0)
-            before, now = now, _stamp(files)
+            before, now = now, stamp_files(files)
         with suppress(VflsecError):  # the audit says it
             files = list_files()
-
-
-def _stamp(files: Sequence[Path]) -> list[tuple[int, int]]:
-    """Time of change and size of each file; (0, 0) where there is none."""
-    found = [path.stat() if path.exists() else None for path in files]
-    return [(of.st_mtime_ns, of.st_size) if of else (0, 0) for of in found]

@@ -57,6 +57,7 @@ class Scenario:
         base: folder that relative paths start from.
         origin: every value as it was written, with its place, for later error messages.
         overrides: texts of ``--set`` that were applied.
+        files: that were read, its own first, then those that it extends.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Scenario:
     base: Path
     origin: Written = field(compare=False)
     overrides: tuple[str, ...] = field(default=(), compare=False)
+    files: tuple[Path, ...] = field(default=(), compare=False)
 
     def resolved(self) -> dict[str, Any]:
         """Every section with every default filled in, as plain values (None left out)."""
@@ -103,8 +105,9 @@ def packaged_scenarios() -> dict[str, Path]:
     return {p.stem: p for p in sorted(_FOLDER.glob("*.toml"))}
 
 
-def list_files(name: str, overrides: Sequence[str]) -> list[Path]:
-    """A scenario's own file and its tables; only the file where it cannot be used.
+def list_files(name: str | Path, overrides: Sequence[str]) -> list[Path]:
+    """What a scenario is read from: its file, those that it extends, its tables; only its own file
+    where it cannot be used.
 
     Raises:
         ScenarioError: there is no such file.
@@ -115,7 +118,7 @@ def list_files(name: str, overrides: Sequence[str]) -> list[Path]:
     except ScenarioError:
         return [path]
     tables = [t for data in loaded.root.data for t in (data.file, *data.files.values()) if t]
-    return [path, *(loaded.base / t for t in dict.fromkeys(tables))]
+    return [*loaded.files, *(loaded.base / t for t in dict.fromkeys(tables))]
 
 
 def find_scenario(name: str | Path) -> Path:
@@ -169,6 +172,12 @@ def load_scenario(
     """
     overrides = tuple(overrides)
     chain: tuple[Path, ...] = ()
+    extended: list[Path] = []
+
+    def read(path: Path, file: str) -> Written:
+        extended.append(path)
+        return _read(path, file)
+
     if isinstance(source, Scenario):
         if not overrides:
             return source
@@ -186,7 +195,7 @@ def load_scenario(
         tree = _read(path, file)
     problems: list[Problem] = []
     form, texts = asked_form(overrides)
-    tree = apply_form(apply_extends(tree, where, packaged_scenarios(), _read, chain), form)
+    tree = apply_form(apply_extends(tree, where, packaged_scenarios(), read, chain), form)
     override(tree, texts, problems)
     tree = _spell_out(expand(tree, problems))
     normal = tree.plain()
@@ -203,7 +212,7 @@ def load_scenario(
         problems += check_components(tree, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
-    return Scenario(root.name or default, root, where, tree, overrides)
+    return Scenario(root.name or default, root, where, tree, overrides, (*chain, *extended))
 
 
 def _build(raw: Table, file: str, lines: Mapping[KeyPath, int]) -> Written:

@@ -9,7 +9,7 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -37,6 +37,12 @@ def or_closed(opened: Opened) -> Iterator[Opened]:
     except BaseException:
         opened.close()
         raise
+
+
+def stamp_files(paths: Iterable[Path]) -> list[tuple[int, int]]:
+    """Time of change and size of each file; (0, 0) where there is none."""
+    found = [path.stat() if path.exists() else None for path in paths]
+    return [(of.st_mtime_ns, of.st_size) if of else (0, 0) for of in found]
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
