@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 import shlex
 import shutil
 from dataclasses import replace
@@ -459,6 +460,9 @@ def test_the_statement_has_what_one_signs(summary: dict[str, Any]) -> None:
         "d-breast_cancer", "A. Auditor &lt;x&gt;", "Data-protection officer: name, date, signature",
     ):  # fmt: skip
         assert wanted in text, wanted
+    guessed = {(p["split"], p["n"]) for p in summary["points"] if p["attack"] and p["n"]}
+    ((split, most),) = guessed
+    assert re.search(rf"Rows that attacks guess</dt>\s*<dd>{split} {most}</dd>", text)
     said = above_appendix(summary)
     every = coverage.list_families(summary)
     unsent = sum(f.state is coverage.State.NOT_SENT for f in every)

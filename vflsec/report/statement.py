@@ -220,6 +220,7 @@ def build_systems(summary: Summary) -> Section:
         held = make_label(of.classes, of.labels).held
         first_ = (parties[0] if parties else "not recorded") + (f" ({held})" if held else "")
         rows = ", ".join(f"{_rows_of(k)} {n}" for k, n in of.rows.items())
+        guessed = {p.split: p.n for p in sorted(here, key=lambda p: p.n) if p.n}
         facts = (
             tree.Fact("Holds the labels", first_),
             tree.Fact("Hold further columns", ", ".join(parties[1:]) or "nobody"),
@@ -227,6 +228,8 @@ def build_systems(summary: Summary) -> Section:
                  or "nothing"),
             tree.Fact("Defenses", ", ".join(dict.fromkeys(map(format_place, here)))),
             tree.Fact("Rows", rows),
+            tree.Fact("Rows that attacks guess", ", ".join(f"{k} {n}" for k, n in guessed.items())
+                 or "none"),
             tree.Fact("Seeds", ", ".join(map(str, of.seeds))),
         )  # fmt: skip
         out.append(Section(name, (tree.Facts(facts),)))
