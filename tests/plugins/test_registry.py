@@ -502,6 +502,7 @@ def test_the_outside_data_set_loads(plugin: Path) -> None:
 
 
 def test_kinds_of_messages_are_held_to_those_that_there_are() -> None:
+    from vflsec.core.algorithm import Algorithm
     from vflsec.core.attack import Attack
     from vflsec.core.policy import Policy
 
@@ -517,6 +518,24 @@ def test_kinds_of_messages_are_held_to_those_that_there_are() -> None:
         def params(self) -> dict[str, object]:
             return {}
 
-    for made, what in ((Misspelt(), "gradients"), (Elsewhere(), "bank"), (Asks(), "embeddings")):
+    class Listed(Algorithm):
+        sends: Any = (("gradient", "active", "passive"),)
+
+    class Paired(Algorithm):
+        sends: Any = frozenset({("gradient", "active")})
+
+    class Unknown(Algorithm):
+        sends = frozenset({("gradients", "active", "passive")})
+
+    class Right(Algorithm):
+        sends: Any = {("gradient", "active", "passive")}
+
+    made: Any
+    Right.check_declared(Right())
+    for made, what in (
+        (Misspelt(), "gradients"), (Elsewhere(), "bank"), (Asks(), "embeddings"),
+        *((of(), "sends must") for of in (Listed, Paired)),
+        (Unknown(), "gradients"),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=what):
             made.check_declared()

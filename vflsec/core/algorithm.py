@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from vflsec.core import check
+from vflsec.core.message_kinds import KINDS
 from vflsec.label import make_label
 from vflsec.specs import Params
 
@@ -54,6 +55,19 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         check.fields(self)
+
+    def check_declared(self) -> None:
+        """Refuse class attributes that are not of the kinds above.
+
+        Raises:
+            ConfigError: `sends` is no set of triples of texts, or has a kind that there is not.
+        """
+        many = isinstance(self.sends, set | frozenset)
+        if not many or {tuple(map(type, way)) for way in self.sends} - {(str,) * 3}:
+            rule = "a set of (kind, sender, receiver)"
+            raise check.fail(f"algorithm {self.name}: sends", rule, self.sends)
+        for kind in sorted({kind for kind, *_ in self.sends} - set(KINDS)):
+            raise check.unknown(f"algorithm {self.name}: sends", kind, KINDS)
 
     def check_label(self, classes: int) -> None:
         """Refuse a quantity (1 class) and several labels (0) where it can only learn classes.

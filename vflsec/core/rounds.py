@@ -157,7 +157,8 @@ class Wire:
         self.fed.channel.derive(replace(message, step=self._date(step)))
 
     def _spread(self, values: ArrayLike) -> Tensor:
-        x = torch.as_tensor(np.ascontiguousarray(values)).to(self.fed.stack.device)
+        """A copy for every replica, for a learner may go on with the array that it sent."""
+        x = torch.tensor(np.ascontiguousarray(values)).to(self.fed.stack.device)
         return x.expand(self.fed.replicas, *x.shape)
 
     def mask(

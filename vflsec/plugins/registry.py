@@ -279,7 +279,7 @@ class Registry:
                 raise ConfigError(f"{where} needs the parameter {key!r}.")
         with contain(f"making {self.kind} {name!r}"):
             made = cls(**given)
-            if self.kind in ("attack", "defense"):
+            if self.kind in ("attack", "defense", "algorithm"):
                 made.check_declared()
             return made
 
