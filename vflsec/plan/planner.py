@@ -200,6 +200,10 @@ class _Planner:
             "as many test rows, drawn anew for each seed (audit.sample)."
         )
 
+    def _rows_guessed(self, attack: Any) -> int:
+        """Of how many rows an attack is asked, 0 for all: a share is one answer about all."""
+        return 0 if attack.target == "property" else self.root.audit.sample or 0
+
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
         section.setdefault("name", name_tables(data.file or data.files))
@@ -315,7 +319,7 @@ class _Planner:
                     known_rows=section.known_rows, prior=section.prior, aux_rows=section.aux_rows,
                     peer_model=section.peer_model, code=entry.code,
                     timeout=self.root.audit.timeout, of_label=label,
-                    sample=self.root.audit.sample or 0, **own,
+                    sample=self._rows_guessed(kind), **own,
                 )  # fmt: skip
 
     def _added(self, section: int, title: str, dataset: str) -> list[Params]:
