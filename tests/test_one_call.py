@@ -334,6 +334,10 @@ def test_the_same_call_trains_nothing_twice(audited: vflsec.Audit) -> None:
     [
         ({"out": 3}, "run_audit: out must be a path"),
         ({"progress": 3}, "run_audit: progress must be a Reporter"),
+        ({"seeds": 2.0}, "run_audit: seeds must be"),
+        ({"freshh": True}, "run_audit: options must be .* Did you mean 'fresh'"),
+        ({"fresh": "no"}, "fresh must be"),
+        ({"keep_views": "no"}, "keep_views must be"),
         ({"set": [3]}, "run_audit: set must be a list"),
         ({"set": "audit.seeds=1"}, "run_audit: set must be a list"),
     ],

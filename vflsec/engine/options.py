@@ -26,7 +26,8 @@ class Options:
         cluster: where the work is done, see `vflsec.engine.worker_pools`; '' is this machine.
 
     Raises:
-        ConfigError: a number is not positive, or options contradict each other.
+        ConfigError: a number is not positive, a switch neither True nor False, or options
+            contradict each other.
     """
 
     device: str = "auto"
@@ -43,6 +44,8 @@ class Options:
         check.integer("--jobs", self.jobs)
         check.integer("--replicas", self.replicas)
         check.integer("--views-mb", self.views_mb)
+        for key in ("fresh", "sequential", "keep_views"):
+            check.one_of(key, getattr(self, key), (True, False))
         for both, one, other, instead in (
             (self.part is not None and self.sequential, "--shard", "--until-decided", "--seeds"),
             (self.cluster and self.keep_views, "--cluster", "--keep-views", "--jobs or --shard"),

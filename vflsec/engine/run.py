@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,11 @@ def run_audit(
         raise check.fail("run_audit: scenario", rule, got, remedy)
     from vflsec.train.device import full_name
 
-    _check_kinds(out, progress, set)
+    _check_kinds(out, progress, set, seeds)
+    known = [f.name for f in fields(Options)]
+    for key in options:
+        if key not in known:
+            raise check.unknown("run_audit: options", key, known)
     how = Options(**options)
     overrides = list(set)
     if seeds is not None:
@@ -120,9 +124,11 @@ def run_audit(
         return _run(loaded, folder, where, how, progress or Reporter(), backend)
 
 
-def _check_kinds(out: Any, progress: Any, texts: Any) -> None:
+def _check_kinds(out: Any, progress: Any, texts: Any, seeds: Any) -> None:
     for name, given, rule, fits in (
         ("out", out, "a path", out is None or isinstance(out, str | Path)),
+        ("seeds", seeds, "a number of seeds or a list of them",
+         seeds is None or isinstance(seeds, int | Iterable)),
         ("progress", progress, "a Reporter", progress is None or isinstance(progress, Reporter)),
         ("set", texts, "a list of KEY.PATH=VALUE texts",
          isinstance(texts, list | tuple) and all(isinstance(t, str) for t in texts)),
