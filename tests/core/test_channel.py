@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import torch
 from vflsec.core import recorder_stores
 from vflsec.core.channel import Channel, Ledger, Recorder
 from vflsec.core.message import Message
-from vflsec.core.policy import Own
+from vflsec.core.policy import Own, Policy
+from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import Streams
 from vflsec.core.view import Table
 from vflsec.errors import PolicyError
@@ -303,8 +305,41 @@ def test_what_was_delivered_may_not_change() -> None:
     other = carried.send(replace(message(2, rows), name="other"))
     other.add_(1)
     carried.send(message(3, rows))  # of another name
-    with pytest.raises(PolicyError, match=r"the algorithm: a message .* was changed after it was"):
+    with pytest.raises(PolicyError, match=r"a message .* was changed after it was"):
         carried.send(replace(message(4, rows), name="other"))
+
+
+class Reused(Policy):
+    """Doubles messages in so many arrays that it uses in turn."""
+
+    name: ClassVar[str] = "reused"
+    covers = frozenset({"gradient"})
+
+    def __init__(self, buffers: int) -> None:
+        self.kept = [np.zeros((REPLICAS, 4, 2)) for _ in range(buffers)]
+
+    def outgoing(self, message: Message, own: Own) -> torch.Tensor:
+        self.kept.append(self.kept.pop(0))
+        self.kept[0][:] = 2 * message.tensor.numpy()
+        return torch.from_numpy(self.kept[0])
+
+
+@pytest.mark.parametrize("buffers", [1, 2, 3])
+def test_a_policy_may_use_its_memory_again(buffers: int) -> None:
+    """With two arrays in turn the record showed the last two messages, in place of all."""
+    own = Own("a", torch.ones(REPLICAS, dtype=torch.float64), Streams([0, 1, 2], "x"))
+    bound = Binding(Reused(buffers), own)
+    bound.witness = lambda b, _, given, made: b.policy.outgoing(
+        replace(given[0], tensor=made * 0), b.own
+    )  # as who tests a claim calls it again
+    recorder = Recorder([("b", "received", "gradient", "all")], REPLICAS, ROWS)
+    carried = Channel({"a": [bound]}, recorder, Ledger(REPLICAS))
+    rows = torch.arange(4).expand(REPLICAS, 4)
+    sent = [message(step, rows) for step in range(5)]
+    delivered = [carried.send(m) for m in sent]
+    (table,) = recorder.tables(0, ["b"], "train").values()
+    assert torch.equal(table.tensor, 2 * torch.cat([m.tensor[0] for m in sent]))
+    assert torch.equal(torch.stack(delivered), 2 * torch.stack([m.tensor for m in sent]))
 
 
 def test_what_a_strength_gives_follows_it() -> None:

@@ -242,19 +242,4 @@ DEFENSES: dict[str, tuple[str, str]] = {
         "message.tensor.data.add_(1e-6)\n        return message.tensor",
         "at strength 0",
     ),
-    "d_one_buffer": (
-        "import torch\n"
-        "        kept = globals().setdefault('KEPT', torch.empty_like(message.tensor))\n"
-        "        kept = kept if kept.shape == message.tensor.shape else message.tensor.clone()\n"
-        "        return kept.copy_(message.tensor)",
-        "was changed after it was sent",
-    ),
-    "d_one_buffer_unseen": (
-        "import torch\n"
-        "        kept = globals().setdefault('KEPT', torch.empty_like(message.tensor))\n"
-        "        kept = kept if kept.shape == message.tensor.shape else message.tensor.clone()\n"
-        "        kept.data.copy_(message.tensor)\n"
-        "        return kept",
-        "lies in the memory of the one before",
-    ),
 }

@@ -307,7 +307,6 @@ class _Passed(NamedTuple):
 
     tensor: Tensor
     version: int
-    policies: tuple[str, ...]
 
 
 class Channel:
@@ -382,7 +381,7 @@ class Channel:
             PolicyError: a policy cannot treat the message, or changed its shape, dtype or device.
         """
         out = self.treat(message, labels, **context)
-        self._unchanged(out, message.tensor)
+        self._unchanged(out)
         self.ledger.count(out, self.alive)
         self.recorder.add(out, self.alive_mask)
         delivered = out.tensor
@@ -392,34 +391,20 @@ class Channel:
                 delivered = b.treated(f"a message ({out.kind}) it got", out.tensor, hook).detach()
         return delivered
 
-    def _unchanged(self, message: Message, given: Tensor) -> None:
+    def _unchanged(self, message: Message) -> None:
         """Look whether the last message of the kind is as it was sent, and note this one.
 
         It may lie in the record, or be used by the receiver still.
 
-        Args:
-            message: as it leaves.
-            given: what its sender gave; it may give the same again.
-
         Raises:
-            PolicyError: the last one was changed, or may have been: a policy sent the same memory.
+            PolicyError: the last one was changed.
         """
         key = (message.sender, message.receiver, message.kind, message.name)
         before = self._last.get(key)
-        why = ""
         if before is not None and before.tensor._version != before.version:
-            why = "was changed after it was sent"
-        elif (
-            before is not None
-            and message.policies
-            and _is_same_memory(before, message.tensor, given)
-        ):
-            why = "lies in the memory of the one before"
-        if before is not None and why:
-            by = ", ".join(before.policies) or "the algorithm"
-            what = f"{by}: a message ({message.kind} from {message.sender} to {message.receiver})"
-            raise PolicyError(f"{what} {why}. Return a new tensor for each message.")
-        self._last[key] = _Passed(message.tensor, message.tensor._version, message.policies)
+            what = f"a message ({message.kind} from {message.sender} to {message.receiver})"
+            raise PolicyError(f"{what} was changed after it was sent. Send a new tensor each time.")
+        self._last[key] = _Passed(message.tensor, message.tensor._version)
 
     def treat(self, message: Message, labels: Tensor | None = None, **context: Any) -> Message:
         """The message as it leaves its sender: cut from the graph, after the sender's policies."""
@@ -476,12 +461,6 @@ class Channel:
         if not own:
             self.derived.add((message.kind, message.sender, message.receiver))
         self.recorder.add(message, self.alive_mask, ways=("sent" if own else "received",))
-
-
-def _is_same_memory(before: _Passed, now: Tensor, given: Tensor) -> bool:
-    """True if a message lies where the one before does, which is not where its sender had it."""
-    old, new, own = (x.untyped_storage().data_ptr() for x in (before.tensor, now, given))
-    return own != new == old
 
 
 def _call_outgoing(binding: Binding, message: Message) -> Tensor:

@@ -31,10 +31,14 @@ class Binding:
     witness: Callable[[Binding, str, tuple[Any, ...], Any], None] | None = None
 
     def call(self, hook: str, *given: Any) -> Any:
-        """What a hook of the policy makes of `given`."""
+        """What a hook of the policy makes of `given`; a copy where it is sent, for the policy may
+        use the memory again.
+        """
         if self.witness is not None and hook == "gradients":
             given = given[0], cache(given[1])
         made = getattr(self.policy, hook)(*given, self.own)
+        if hook == "outgoing" and isinstance(made, Tensor):
+            made = made.clone()
         if self.witness is not None:
             self.witness(self, hook, given, made)
         return made
