@@ -54,6 +54,10 @@ class Norm(Attack):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset({f"gradient:{self.recorded_form}", "prior"})
 
+    @property
+    def reads_batches(self) -> bool:  # type: ignore[override]
+        return not self.accumulate
+
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         g = view.received("gradient", self.recorded_form)
         score = torch.linalg.vector_norm(g.tensor.flatten(1).double(), dim=1)  # (n,)

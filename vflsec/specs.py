@@ -43,17 +43,16 @@ def hash_value(value: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
+_LATER = ("code", "dosing", "pictures", "untested", "of_label", "sample", "sees_sample")
+
+
 def _identity(spec: Any) -> dict[str, Any]:
     """All fields that a result depends on, in new dictionaries; later ones only if set."""
     out = {f.name: getattr(spec, f.name) for f in fields(spec)}
     out.pop("timeout", None)
     if "defenses" in out:
         out["defenses"] = [{f.name: getattr(d, f.name) for f in fields(d)} for d in spec.defenses]
-    return {
-        k: v
-        for k, v in out.items()
-        if v or k not in ("code", "dosing", "pictures", "untested", "of_label", "sample")
-    }
+    return {k: v for k, v in out.items() if v or k not in _LATER}
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,8 @@ class AttackSpec:
         of_label: which of several labels is attacked, or which of :data:`QUESTIONS` about a
             quantity; ``""`` where there is one label.
         sample: of more training or test rows than this so many are guessed; 0 = all.
+        sees_sample: whether it is given the messages of the rows that it guesses or was granted
+            alone (:func:`vflsec.train.views.keep_asked`).
     """
 
     name: str
@@ -124,6 +125,7 @@ class AttackSpec:
     pictures: int = 0
     of_label: str = ""
     sample: int = 0
+    sees_sample: bool = False
 
     @cached_property
     def key(self) -> str:

@@ -32,6 +32,9 @@ def check_across(tree: Written, normal: Table) -> list[Problem]:
     elif isinstance(seeds, int) and check.is_number(seeds):
         rule = check.must(f"be {SEEDS}", seeds)
         out.append(tree.problem(("audit", "seeds"), rule, seeds))
+    if isinstance(audit, dict) and audit.get("messages") == "sample" and not audit.get("sample"):
+        rule = 'needs a sample. Add sample = 100000, or set messages = "all".'
+        out.append(tree.problem(("audit", "messages"), rule, "sample"))
     for i, attack in list_tables(normal, "attack"):
         parties = attack.get("adversary")
         if isinstance(parties, list) and len(set(map(str, parties))) != len(parties):

@@ -227,6 +227,9 @@ class Audit(_Section):
     """Whether what claims an epsilon is trained again with canaries, to test the claim."""
     sample: Annotated[int, Field(ge=20)] | None = None
     """Of more training or test rows than this, attacks guess so many, drawn anew for each seed."""
+    messages: Literal["all", "sample"] = "all"
+    """Whose messages attacks are given: those of all rows, or of the rows that they guess or know
+    alone (`sample`), which are then all that is kept in memory."""
     timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an attack on one cell is given up and counts as failed."""
 

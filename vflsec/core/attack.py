@@ -77,6 +77,8 @@ class Attack:
             both ways.
         other_kinds: settings under which it reads messages of another kind, each a table of
             hyper-parameters. Traces in which such messages came are read by each.
+        reads_batches: True if it compares the rows of a batch in a form that has one message of a
+            row. It is then given those of all rows, also where attacks see a sample.
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
@@ -101,6 +103,7 @@ class Attack:
     binary_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
     absent: ClassVar[bool] = False
+    reads_batches: bool = False
     world: ClassVar[Params] = {}
     quick: ClassVar[Params] = {}
     tries: ClassVar[tuple[Params, ...]] = ()

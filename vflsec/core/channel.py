@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,11 @@ Tap = Callable[[Message, Tensor | None, Sequence[str]], None]
 (``received``, ``sent``) it is; see :attr:`Recorder.taps`."""
 
 
+def store_of(form: str) -> str:
+    """The form in which one recorder's store has what was asked for in this one."""
+    return form.removesuffix("+").replace("centred", "mean")
+
+
 _COME_AGAIN = find_kinds(lambda kind: kind.comes_again)
 
 
@@ -51,6 +57,8 @@ class Recorder:
             party's own optimisation steps.
         replicas, rows: R and N.
         towers: look at messages of every name.
+        asked: by what is wanted (:func:`store_of` its form) the places r N + row (m,), ascending,
+            of which alone messages are kept; all rows of what is not named.
 
     Attributes:
         taps: told every message as it passes, whether or not it is kept here.
@@ -60,9 +68,10 @@ class Recorder:
     """
 
     def __init__(
-        self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0, *, towers: bool = False
-    ) -> None:
-        self.towers = towers
+        self, wanted: Sequence[Key] = (), replicas: int = 1, rows: int = 0, *,
+        towers: bool = False, asked: Mapping[Key, Tensor] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self.towers, self.asked = towers, asked
         self.left_out: set[tuple[str, str]] = set()
         self.passed: set[tuple[str, str]] = set()
         self.wanted = frozenset(wanted)
@@ -145,10 +154,13 @@ class Recorder:
                     dense = bare != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
                     beside = (*key[:4], form.replace("centred", "mean"), key[5])
+                    asked = self.asked.get((party, way, message.kind, store_of(form)))
                     self.stores[key] = (
                         All(most, refines=KINDS[message.kind].refines) if not dense
-                        else Centred(self.replicas, self.n, partial(self.stores.get, beside))
-                        if bare == "centred" else Dense(bare, self.replicas, self.n)
+                        else Centred(
+                            self.replicas, self.n, partial(self.stores.get, beside), asked
+                        )
+                        if bare == "centred" else Dense(bare, self.replicas, self.n, asked)
                     )  # fmt: skip
                 self.stores[key].add(message, alive)
                 self._made.clear()

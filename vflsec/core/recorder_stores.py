@@ -18,10 +18,19 @@ WAITING = 1 << 17
 
 
 class Dense:
-    """One payload a row and replica: the sum, the first or the last one seen."""
+    """One payload a row and replica: the sum, the first or the last one seen.
 
-    def __init__(self, form: str, replicas: int, rows: int) -> None:
+    Args:
+        form: other than ``all``.
+        replicas, rows: R and N.
+        asked: the places r N + row (m,), ascending, of which alone something is kept; None is all.
+    """
+
+    def __init__(self, form: str, replicas: int, rows: int, asked: Tensor | None = None) -> None:
         self.form, self.replicas, self.n = form, replicas, rows
+        end = replicas * rows
+        self.places = None if asked is None else torch.cat([asked, asked.new_tensor([end])])
+        self.size = end if self.places is None else len(self.places)
         self.sums = form in ("mean", "scaled")
         self.value: Tensor | None = None
         self.alive: Tensor | None = None
@@ -36,15 +45,16 @@ class Dense:
         assert message.rows is not None
         self._unpack()
         if self.value is None:
-            shape = (self.replicas * self.n, *x.shape[2:])
-            self.value = torch.zeros(shape, dtype=x.dtype, device=x.device)
-            where = (self.replicas * self.n,)
+            self.value = torch.zeros((self.size, *x.shape[2:]), dtype=x.dtype, device=x.device)
+            where = (self.size,)
             self.count = torch.zeros(where, dtype=torch.int32, device=x.device)
             moments = (self.replicas,) if self.sums else where
             self.epoch = torch.zeros(moments, dtype=torch.int32, device=x.device)
             self.step = torch.zeros(moments, dtype=torch.int32, device=x.device)
             self.offset = (torch.arange(self.replicas, device=x.device) * self.n).unsqueeze(1)
-        index = message.rows + self.offset
+            if self.places is not None:
+                self.places = self.places.to(x.device)
+        index = self._find_slots(message.rows + self.offset)
         if alive is not None:
             at = self._still(alive)
             x, index = x.index_select(0, at), index.index_select(0, at)
@@ -85,6 +95,13 @@ class Dense:
         _set_moment(self.epoch, index, epoch)
         _set_moment(self.step, index, step)
 
+    def _find_slots(self, places: Tensor) -> Tensor:
+        """Where these (R, b) are kept; the last slot takes all that were not asked for."""
+        if self.places is None:
+            return places
+        at = torch.searchsorted(self.places, places)
+        return torch.where(self.places[at] == places, at, self.size - 1)
+
     def _still(self, alive: Tensor) -> Tensor:
         """Which replicas still train, asked once of each set of them."""
         if self.asked is None or self.asked[0] is not alive:
@@ -102,24 +119,26 @@ class Dense:
         self.seen, self.waiting = [], 0
 
     def _pack(self) -> Tensor:
-        """Keep of all places those of rows that were seen, (m,), until more come."""
+        """Keep of all slots those of rows that were seen until more come; their places (m,)."""
         self._settle()
         if self.rows is None:
+            if self.places is not None:
+                self.count[-1] = 0
             self.rows = torch.nonzero(self.count).squeeze(1)
             for name in self._by_row():
                 setattr(self, name, getattr(self, name).index_select(0, self.rows))
-        return self.rows
+        return self.rows if self.places is None else self.places[self.rows]
 
     def _unpack(self) -> None:
         if self.rows is not None:
             for name in self._by_row():
                 kept = getattr(self, name)
-                whole = kept.new_zeros(self.replicas * self.n, *kept.shape[1:])
+                whole = kept.new_zeros(self.size, *kept.shape[1:])
                 setattr(self, name, whole.index_copy_(0, self.rows, kept))
             self.rows = None
 
     def _by_row(self) -> tuple[str, ...]:
-        """Names of what there is a row of for each place."""
+        """Names of what there is a row of for each slot."""
         return ("value", "count") if self.sums else ("value", "count", "epoch", "step")
 
     def origin(self) -> Dense | All:
@@ -151,14 +170,16 @@ class Centred(Dense):
     """The mean of what a row's messages do not share with those of other rows.
 
     Args:
+        replicas, rows, asked: as of :class:`Dense`.
         find_mean: finds what keeps the mean of the same messages, if anything does: all there is
             to keep where rows share nothing.
     """
 
     def __init__(
-        self, replicas: int, rows: int, find_mean: Callable[[], Dense | All | None]
-    ) -> None:
-        super().__init__("mean", replicas, rows)
+        self, replicas: int, rows: int, find_mean: Callable[[], Dense | All | None],
+        asked: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__("mean", replicas, rows, asked)
         self.find_mean = find_mean
         self.mean: Dense | All | None = None
         self.centring = Centring()

@@ -319,7 +319,8 @@ class _Planner:
                     known_rows=section.known_rows, prior=section.prior, aux_rows=section.aux_rows,
                     peer_model=section.peer_model, code=entry.code,
                     timeout=self.root.audit.timeout, of_label=label,
-                    sample=self._rows_guessed(kind), **own,
+                    sample=self._rows_guessed(kind),
+                    sees_sample=self.root.audit.messages == "sample", **own,
                 )  # fmt: skip
 
     def _added(self, section: int, title: str, dataset: str) -> list[Params]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from vflsec.core import check
 from vflsec.core.algorithm import Algorithm
-from vflsec.core.channel import Recorder, Tap
+from vflsec.core.channel import Key, Recorder, Tap
 from vflsec.core.federation import Federation, Phase
 from vflsec.core.message_kinds import KINDS
 from vflsec.core.policy import Guarantee, Policy
@@ -28,11 +29,11 @@ from vflsec.nn.weights import list_files
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellFacts, CellSpec, Claim, LedgerRow, number_repeats
 from vflsec.train.cuda_graphs import CudaGraphs
-from vflsec.train.demand import Demand, list_recordings
+from vflsec.train.demand import Demand, list_recordings, list_sampled
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.mechanism_counts import check_guarantee, collect_uses
 from vflsec.train.mechanism_forecast import take_first_steps
-from vflsec.train.views import build_grants, make_view, read_initial_states
+from vflsec.train.views import build_grants, draw_asked, make_view, read_initial_states
 
 if TYPE_CHECKING:
     from vflsec.epsilon.named_noise import NoiseWitness
@@ -147,7 +148,9 @@ class Training:
     def build(self) -> Federation:
         """The parties with their policies and models."""
         wanted = list_recordings(self.demands)
-        recorder = Recorder(wanted, self.stack.replicas, len(self.stack.first.y))
+        recorder = Recorder(
+            wanted, self.stack.replicas, len(self.stack.first.y), asked=self._list_asked()
+        )
         recorder.taps += self.taps
         self.fed = fed = Federation.create(
             self.stack, self.seeds, self._policies(), recorder, self.facts
@@ -158,6 +161,25 @@ class Training:
         self._grant()
         self.algorithm.build(fed)
         return fed
+
+    def _list_asked(self) -> dict[Key, Tensor]:
+        """Of what attacks see a sample of: the places of all rows that any of them sees."""
+        n, sampled = len(self.stack.first.y), list_sampled(self.demands)
+        specs = itertools.chain.from_iterable(sampled.values())
+        tasks, drawn = self.tasks(), dict[tuple[str, int], Tensor]()
+        for spec, seed in itertools.product(specs, tasks):
+            if (spec.key, seed) not in drawn:
+                task = tasks[seed].of_label(spec.of_label)
+                drawn[spec.key, seed] = draw_asked(task, seed, spec).rows
+        return {
+            key: torch.cat(
+                [
+                    torch.cat([drawn[spec.key, seed] for spec in of]).unique() + r * n
+                    for r, seed in enumerate(self.seeds)
+                ]
+            )
+            for key, of in sampled.items()
+        }
 
     def run(self, predictions: bool = True) -> Iterator[Moment]:
         """Train; yields after every phase, before the next one begins.

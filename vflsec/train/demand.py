@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from vflsec.core.attack import Attack
-from vflsec.core.channel import Key, Recorder
+from vflsec.core.channel import Key, Recorder, store_of
 from vflsec.core.policy import Policy
 from vflsec.core.view import Need, as_needs
 from vflsec.specs import AttackSpec
@@ -23,6 +23,7 @@ class Demand:
         over_time: whether every epoch's messages are wanted.
         policy: what an active attacker puts on its own parties, None for a passive one.
         aux_rows, victim: how many auxiliary rows it was granted, and of whom, as in the spec.
+        sees: the spec of an attack that is given messages of some rows alone; None for all rows.
     """
 
     adversary: tuple[str, ...]
@@ -32,6 +33,7 @@ class Demand:
     policy: Policy | None = None
     aux_rows: int = 0
     victim: str = ""
+    sees: AttackSpec | None = None
 
     @classmethod
     def of(cls, spec: AttackSpec, attack: Attack) -> Demand:
@@ -39,6 +41,7 @@ class Demand:
         return cls(
             spec.adversary, as_needs(attack.looks_at), spec.known_rows, spec.over_time,
             attack.policy(), spec.aux_rows, spec.victim,
+            spec if sees_sample(spec, attack) else None,
         )  # fmt: skip
 
     @property
@@ -55,6 +58,25 @@ class Demand:
                 yield key
                 if self.over_time and need.kind:
                     yield (*key[:3], "all+" if key[3].endswith("+") else "all")
+
+
+def sees_sample(spec: AttackSpec, attack: Attack) -> bool:
+    """Whether the attack is given messages of the rows that it guesses or was granted alone, in
+    forms that have one message of a row. Who looks back reads all, of which these are folded.
+    """
+    return spec.sees_sample and not (spec.over_time or attack.reads_batches)
+
+
+def list_sampled(demands: Iterable[Demand]) -> dict[Key, list[AttackSpec]]:
+    """What is asked for by such attacks alone, and which; ``centred`` is kept with ``mean``."""
+    asked: dict[Key, list[AttackSpec | None]] = {}
+    for d in demands:
+        for party, way, kind, form in d._kept():
+            asked.setdefault((party, way, kind, store_of(form)), []).append(d.sees)
+    return {
+        key: [spec for spec in of if spec is not None]
+        for key, of in asked.items() if None not in of and key[3] != "all"
+    }  # fmt: skip
 
 
 def list_recordings(demands: Iterable[Demand]) -> list[Key]:

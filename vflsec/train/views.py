@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,15 +11,16 @@ from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.attack import Attack
+from vflsec.core.channel import Key, store_of
 from vflsec.core.federation import Federation
 from vflsec.core.quantity_questions import assign_turns, find_unclear
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
-from vflsec.core.view import Known, Schema, Table, View
+from vflsec.core.view import Known, Schema, Table, Tables, View
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.specs import OF_THE_LABELS, AttackSpec, list_victims
-from vflsec.train.demand import Demand
+from vflsec.train.demand import Demand, sees_sample
 
 
 def draw_known_rows(task: Task, seed: int, count: int) -> Known:
@@ -62,7 +64,63 @@ def draw_sample(rows: Tensor, whole: Tensor, seed: int, count: int) -> Tensor:
     if not 0 < count < len(rows):
         return rows
     order = whole[torch.randperm(len(whole), generator=generator(seed, "sample"))]
-    return rows[torch.isin(rows, order[torch.isin(order, rows)][:count])]
+    mine = torch.zeros(int(whole.max()) + 1, dtype=torch.bool)
+    mine[rows] = True
+    chosen = order[mine[order]][:count]
+    mine[:] = False
+    mine[chosen] = True
+    return rows[mine[rows]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which rows of a task an attack is about.
+
+    Attributes:
+        targets: sample ids to guess, by split.
+        known: labelled rows that it was granted, or None.
+        aux: rows whose columns at the victims it was granted, or None.
+    """
+
+    targets: Mapping[str, Tensor]
+    known: Known | None = None
+    aux: Tensor | None = None
+
+    @property
+    def rows(self) -> Tensor:
+        """All of them, ascending."""
+        granted = [] if self.known is None else [self.known.rows]
+        granted += [] if self.aux is None else [self.aux]
+        return torch.cat([*self.targets.values(), *granted]).unique()
+
+
+def draw_asked(task: Task, seed: int, spec: AttackSpec) -> Asked:
+    """The rows that the attack guesses and was granted, of the task's label if it has several."""
+    labelled, known, aux = task.sets["labelled"], None, None
+    if _find_target(spec) == "presence":  # of all rows that it has, and knows of none
+        labelled = task.sets[f"local:{spec.adversary[0]}"]
+    elif spec.known_rows:
+        known = draw_known_rows(task, seed, spec.known_rows)
+    whole = {"train": labelled, "test": task.sets["test"]}
+    if known is not None:
+        labelled = labelled[~torch.isin(labelled, known.rows)]
+    if spec.aux_rows:
+        aux = draw_aux_rows(task, seed, spec.aux_rows, known)
+        labelled = labelled[~torch.isin(labelled, aux)]
+    targets = {"train": labelled, "test": task.sets["test"]}
+    drawn = {k: draw_sample(of, whole[k], seed, spec.sample) for k, of in targets.items()}
+    return Asked(drawn, known, aux)
+
+
+def keep_asked(tables: Tables, rows: Tensor) -> dict[Key, Table]:
+    """Messages about these rows, of forms that have one message of a row; others as they are."""
+    kept, out = {}, {}
+    for key, table in tables.items():
+        whole = store_of(key[2].partition("#")[0]) == "all"
+        if not whole and id(table) not in kept:
+            kept[id(table)] = table.take(torch.isin(table.rows, rows) | (table.rows < 0))
+        out[key] = table if whole else kept[id(table)]
+    return out
 
 
 def build_grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
@@ -160,14 +218,20 @@ def _of_label(table: Table, k: int) -> Table:
     return replace(table, tensor=torch.stack([1 - p, p], dim=1))
 
 
-def _find_target(spec: AttackSpec) -> str:
-    """What the attack guesses; '' where no attack of the name is registered."""
+def _make_attack(spec: AttackSpec) -> Attack | None:
+    """The attack; None where none of the name is registered."""
     try:
         registry.attacks.entry(spec.name)
     except ConfigError:
-        return ""
+        return None
     attack: Attack = registry.attacks.create(spec.name, spec.params)
-    return attack.target
+    return attack
+
+
+def _find_target(spec: AttackSpec) -> str:
+    """What the attack guesses; '' where no attack of the name is registered."""
+    attack = _make_attack(spec)
+    return "" if attack is None else attack.target
 
 
 def _own_labels(task: Task, spec: AttackSpec, device: torch.device) -> Tensor | None:
@@ -192,24 +256,18 @@ def assemble(
         device, dtype: of the columns.
         seen: ``tables``, ``models``, ``facts``, ``encoders`` and ``updates`` of the View.
     """
-    mine, others = spec.adversary, find_victims(spec, task)
-    labelled, test = task.sets["labelled"], task.sets["test"]
-    told_of = _find_target(spec)
-    if told_of == "presence":  # of all rows that it has, and knows of none
-        labelled, spec = task.sets[f"local:{mine[0]}"], replace(spec, known_rows=0)
-    whole = {"train": labelled, "test": test}
-    known = draw_known_rows(task, seed, spec.known_rows) if spec.known_rows else None
+    mine, others, asked = spec.adversary, find_victims(spec, task), draw_asked(task, seed, spec)
+    known, aux = asked.known, None
     if known is not None:
-        labelled = labelled[~torch.isin(labelled, known.rows)]
         behind = None if known.values is None else known.values.to(device)
         known = Known(known.rows.to(device), known.labels.to(device), behind)
-    aux = None
-    if spec.aux_rows:
-        rows = draw_aux_rows(task, seed, spec.aux_rows, known)
-        labelled = labelled[~torch.isin(labelled, rows)]
+    if asked.aux is not None:
+        rows = asked.aux
         aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
-    targets = {"train": labelled, "test": test}
-    told = spec.aux_rows or spec.peer_model or told_of == "feature"
+    attack = _make_attack(spec)
+    if attack is not None and sees_sample(spec, attack):
+        seen["tables"] = keep_asked(seen["tables"], asked.rows.to(device))
+    told = spec.aux_rows or spec.peer_model or _find_target(spec) == "feature"
     shown = (*mine, *others) if told else mine
     bare, nowhere = torch.zeros(len(task.y), 0), torch.zeros(len(task.y), dtype=torch.bool)
     return View(
@@ -217,10 +275,7 @@ def assemble(
         columns={p: task.x.get(p, bare).to(device, dtype, copy=True) for p in mine},
         present={p: task.present.get(p, nowhere).clone() for p in mine},
         schema={p: task.schema.get(p) or Schema.numbers((0,)) for p in shown},
-        targets={
-            k: draw_sample(of, whole[k], seed, spec.sample).to(device, copy=True)
-            for k, of in targets.items()
-        },
+        targets={k: of.to(device, copy=True) for k, of in asked.targets.items()},
         known=known,
         prior=task.prior.clone() if spec.prior else None,
         aux=aux,
