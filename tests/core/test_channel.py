@@ -16,7 +16,7 @@ from vflsec.core.policy import Own, Policy
 from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import Streams
 from vflsec.core.view import Table
-from vflsec.errors import PolicyError
+from vflsec.errors import ConfigError, PolicyError
 
 REPLICAS, ROWS = 3, 10
 
@@ -464,3 +464,47 @@ def test_what_nobody_asks_for_any_more_is_dropped() -> None:
     assert sorted(key[4] for key in recorder.stores) == ["first+", "mean"]
     recorder.forget("train", ())
     assert not recorder.stores
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_messages_of_the_rows_that_are_asked_for_are_those_of_a_whole_record(
+    shared: bool,
+) -> None:
+    """Bit for bit in every form, whatever batches share; of no other row anything is kept."""
+    forms = ("mean", "scaled", "centred", "first", "last", "all")
+    wanted = [("b", "received", "gradient", f) for f in forms]
+    rows = [torch.tensor(r) for r in ([1, 4, 9], [0, 4], [2, 3, 5, 6])]
+    places = torch.cat([of + r * ROWS for r, of in enumerate(rows)])
+    asked = {("b", "received", "gradient", f): places for f in forms if f != "centred"}
+    whole, some = Recorder(wanted, REPLICAS, ROWS), Recorder(wanted, REPLICAS, ROWS, asked=asked)
+    g = torch.Generator().manual_seed(0)
+    for step in range(40):
+        batch = torch.stack([torch.randperm(ROWS, generator=g)[:7] for _ in range(REPLICAS)])
+        sent = message(step, batch, scale=2.0)
+        if shared:
+            sent = replace(sent, tensor=sent.tensor + 50 * torch.randn(1, 1, 2, generator=g))
+        alive = None if step < 30 else torch.tensor([True, step < 35, True])
+        for recorder in (whole, some):
+            recorder.add(sent, alive)
+        if step == 20:  # asking in between changes nothing
+            some.tables(0, ["b"], "train")
+    for r, of in enumerate(rows):
+        found, want = (recorder.tables(r, ["b"], "train") for recorder in (some, whole))
+        assert found.keys() == want.keys()
+        for key, table in want.items():
+            if key[2] != "all":
+                table = table.take(torch.isin(table.rows, of))
+                assert torch.equal(table.rows, of)
+            pairs = zip(vars(found[key]).values(), vars(table).values(), strict=False)
+            assert all(torch.equal(a, b) for a, b in pairs), key
+    kept = [s for s in some.stores.values() if isinstance(s, recorder_stores.Dense)]
+    assert {len(s.value) for s in kept if s.value is not None} == {len(places)}
+
+
+def test_how_large_a_second_name_is_beside_the_first_all_rows_tell() -> None:
+    key = ("b", "received", "gradient", "mean")
+    recorder = Recorder([key], REPLICAS, ROWS, asked={key: torch.tensor([0, ROWS])})
+    sent = message(0, torch.arange(4).expand(REPLICAS, 4))
+    recorder.add(sent, None)
+    with pytest.raises(ConfigError, match='messages = "all"'):
+        recorder.add(replace(sent, name="second"), None)

@@ -11,8 +11,11 @@ import torch
 import vflsec
 from vflsec.config.scenario import load_scenario
 from vflsec.core.rng import generator
+from vflsec.core.view import as_needs
 from vflsec.engine.dry_run import make_plan
+from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
+from vflsec.train import cohort
 from vflsec.train.views import draw_sample
 
 ROWS = 4000
@@ -96,3 +99,57 @@ def test_a_plan_says_what_is_sampled() -> None:
     assert [len(of) for of in notes] == [0, 1, 0]
     labelled = plans[0].groups[0].data.labelled
     assert f"1,000 of {labelled:,} training rows" in notes[1][0]
+
+
+SLOW = {"batch_inference", "exploit", "fsha", "grn", "sdar", "unsplit"}
+"""Attacks that take long and read nothing that another one does not read."""
+
+
+def list_attacks() -> list[dict[str, Any]]:
+    """Every attack that watches, once for each of its forms, with the grants that it needs."""
+    out = []
+    for name in registry.attacks.names():
+        of: Any = registry.attacks.get(name)
+        made = registry.attacks.create(name, of.quick)
+        if made.needs_own_training or name in SLOW:
+            continue
+        grants = {n.what for n in as_needs(made.needs)}
+        section = {"name": name, "known_rows": 20, **of.quick}
+        section |= {"peer_model": True} if "peer_model" in grants else {}
+        section |= {"aux_rows": 30} if "aux_rows" in grants else {}
+        out.append(section)
+    forms = [{"accumulate": form} for form in (False, "scaled")]
+    return out + [{"name": n, "known_rows": 20, **f} for n in ("norm", "direction") for f in forms]
+
+
+def find_scores(tmp_path: Path, name: str, **more: Any) -> dict[tuple[str, ...], float | None]:
+    """What every attack scored, by all that names the figure but the attack's key."""
+    given = {"data": [{"name": "control_gaussian", "params": {"rows": 800}}],
+             "algorithm": [{"name": "splitnn", "epochs": 2}], "attack": list_attacks(),
+             "defense": [{"name": "iso", "strength": [5]}], **more}  # fmt: skip
+    given["audit"] = {"seeds": 2, "references": [], "positive_control": False, "canaries": False,
+                      "sample": 60, **given.get("audit", {})}  # fmt: skip
+    rows = vflsec.run_audit(given, tmp_path / name, device="cpu").rows
+    assert {r.status for r in rows} <= {"ok", "not-observable", "not-applicable", "declined"}
+    keys = ("seed", "attack", "params", "adversary", "phase", "split", "metric", "target", "status")
+    return {tuple(str(getattr(r, k, "")) for k in keys): r.value for r in rows if r.attack}
+
+
+def test_who_sees_a_sample_gets_what_a_whole_record_says_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, by every attack; and that other rows are recorded changes nothing."""
+    asked = []
+    list_all = cohort.list_sampled
+
+    def listed(demands: Any) -> Any:
+        asked.append(list_all(demands))
+        return asked[-1]
+
+    monkeypatch.setattr(cohort, "list_sampled", listed)
+    found = find_scores(tmp_path, "some", audit={"messages": "sample"})
+    forms = {key[1:] for of in asked for key in of}
+    assert {f for _, kind, f in forms if kind == "embedding"} == {"first", "last", "mean"}
+    monkeypatch.setattr(cohort, "list_sampled", lambda _: {})
+    assert find_scores(tmp_path, "whole", audit={"messages": "sample"}) == found
+    assert len({key[1] for key, value in found.items() if value is not None}) > 15

@@ -50,8 +50,10 @@ def find_alignment(source: Source, confidence: float = 0.95) -> list[Matched]:
             whose rows are missing at random one pair in many would look telling.
     """
     rows = {p: np.asarray(d.rows) for p, d in source.parties.items()}
-    everywhere = len({tuple(np.sort(r).tolist()) for r in rows.values()}) == 1
-    return [] if everywhere else list(_pairs(source, rows, confidence))
+    first, *rest = (np.sort(of) for of in rows.values())
+    if all(np.array_equal(first, of) for of in rest):
+        return []
+    return list(_pairs(source, rows, confidence))
 
 
 def _pairs(source: Source, rows: Mapping[str, Ints], confidence: float) -> Iterator[Matched]:

@@ -46,6 +46,8 @@ beyond, they are written as a comment."""
 _SAMPLE, _NUMBERS, _LEAST = 100_000, 2**22, 1000
 """Rows that attacks guess, in tables of more than twice as many; fewer where the columns of a party
 make more numbers of them than the second, but not fewer than the third."""
+_SEES_ALL = 5
+"""Times as many rows up to which attacks are given the messages of all."""
 _UNEQUAL = 1 / 3
 """Share of the rarer of two classes below which attacks that tell classes by size are drafted."""
 _LIMITS = (0.01, 0.02, 0.05, 0.1)
@@ -96,6 +98,7 @@ def scenario_text(
         attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
         sample=sample,
+        sees_sample=len(source.y) > _SEES_ALL * _SAMPLE,
         of_every_epoch=("message_completion",) if sides == 1 else _WHOLE,
         questions=[{**grants, **v, "column": WHICHEVER} for v in victims],
         shares=[{**grants, **v, **c} for v, c in zip(victims, named, strict=True)],

@@ -277,6 +277,15 @@ class Attack:
         """Its needs, and what it reads beside them if it passes."""
         return frozenset((*self.needs, *self.optional))
 
+    def reads_whole(self, *, over_time: bool) -> bool:
+        """Whether it is given messages of all rows, also where attacks see a sample.
+
+        Args:
+            over_time: whether it is made again on what was known after every epoch.
+        """
+        forms = [n.form or "all" for n in as_needs(self.looks_at) if n.kind]
+        return over_time or self.reads_batches or any(f.startswith("all") for f in forms)
+
     @property
     def needs_own_training(self) -> bool:
         """Whether it changes what it attacks, so that it gets a training of its own."""

@@ -23,7 +23,7 @@ from vflsec.core.shared_tables import SharedTables
 from vflsec.core.step_sampling import Spread
 from vflsec.core.traffic_ledger import Ledger
 from vflsec.core.view import Need, Table, Update, join_in_turn, join_side_by_side
-from vflsec.errors import PolicyError
+from vflsec.errors import ConfigError, PolicyError
 from vflsec.nn.manual_backprop import is_noted
 
 Key = tuple[str, str, str, str]
@@ -143,18 +143,20 @@ class Recorder:
             for form in forms:
                 key = (message.phase, party, way, message.kind, form, peer)
                 first = self._names.setdefault(key, name)
+                asked = self.asked.get((party, way, message.kind, store_of(form)))
                 if name != first and message.tensor.is_floating_point():
                     if not whole and form not in plus:
                         if not plus:
                             self.passed.add((message.kind, name))
                         continue
+                    if asked is not None:  # how large they are beside the first, all rows tell
+                        raise _several(message.kind, party)
                     key = (*key[:-1], f"{peer}/{name}")
                 if key not in self.stores:
                     bare = form.removesuffix("+")
                     dense = bare != "all" and message.rows is not None
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
                     beside = (*key[:4], form.replace("centred", "mean"), key[5])
-                    asked = self.asked.get((party, way, message.kind, store_of(form)))
                     self.stores[key] = (
                         All(most, refines=KINDS[message.kind].refines) if not dense
                         else Centred(
@@ -295,6 +297,11 @@ class Recorder:
                 append_predicted(out[key_of], whole, key_of[2]) if key_of in out else whole
             )
         return out
+
+
+def _several(kind: str, party: str) -> ConfigError:
+    what, got = "audit.messages", f"several {kind} messages of a row in one step, at {party}"
+    return ConfigError.must(what, "be 'all' here", got, 'Set messages = "all" under [audit].')
 
 
 def _join_peers(kind: str, tables: list[Table]) -> Table:

@@ -212,8 +212,8 @@ class Stack:
         if party not in self._x:
             same = all(t.x[party] is self.tasks[0].x[party] for t in self.tasks)
             parts = [self.tasks[0].x[party]] if same else [t.x[party] for t in self.tasks]
-            x = torch.cat([p.to(self.device, self.dtype) for p in parts])
-            self._x[party] = x
+            whole = [p.to(self.device, self.dtype) for p in parts]
+            self._x[party] = whole[0] if len(whole) == 1 else torch.cat(whole)
         return self._x[party]
 
     def columns(self, party: str, rows: Tensor) -> Tensor:

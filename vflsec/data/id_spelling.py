@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -105,18 +106,24 @@ def match_ids(frame: Frame, column: str, ids: pd.Index, names: Sequence[str]) ->
     return found
 
 
-def find_respelled(index: Mapping[str, pd.Index], order: Sequence[str]) -> list[Respelled]:
+def find_respelled(
+    index: Mapping[str, pd.Index], order: Sequence[str],
+    shared: Mapping[str, int] = MappingProxyType({}),
+) -> list[Respelled]:  # fmt: skip
     """Which ids that are in one table only would match if they were written alike.
 
     Args:
         index: ids by party, each once.
         order: the parties; each is compared with the first.
+        shared: how many ids of a party the first has, where that is known.
     """
     first, out = index[order[0]], []
     for p in (p for p in order[1:] if index[p] is not first):
+        least = max(1.0, RESPELLED * min(len(first), len(index[p])))
+        if min(len(first), len(index[p])) - shared.get(p, 0) < least:
+            continue
         mine = first.difference(index[p], sort=False)
         its = index[p].difference(first, sort=False)
-        least = max(1.0, RESPELLED * min(len(first), len(index[p])))
         out += [Respelled((order[0], p), *found) for found in [_compare(mine, its, least)] if found]
     return out
 

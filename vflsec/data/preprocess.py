@@ -36,36 +36,40 @@ def prepared_columns(data: PartyData, fit: NDArray[np.bool_], scale: Scale) -> N
         fit: (N_k,) which of its rows are training rows.
         scale: ``zscore`` or ``rank``.
     """
-    out = np.zeros(data.values.shape, dtype=np.float64)
+    out = np.zeros(data.values.shape, dtype=np.float32)
     numeric = [i for i, c in enumerate(data.categories) if c is None]
     if numeric:
-        columns = data.values[:, numeric].astype(np.float64)
+        columns = data.values[:, numeric].astype(np.float64, copy=False)
         if scale == "rank":
             columns = _rank_normal(columns, fit)
-        out[:, numeric] = _standardised(columns, fit)
+        _standardise(columns, fit)
+        out[:, numeric] = columns
     for i, names in enumerate(data.categories):
         if names is not None:
             codes = np.nan_to_num(data.values[:, i], nan=0.0).astype(np.int64)
             seen = np.zeros(len(names) + 1, dtype=bool)
             seen[codes[fit]] = True
             out[:, i] = np.where(seen[codes], codes, 0)
-    return out.astype(np.float32)
+    return out
 
 
-def _standardised(x: NDArray[np.float64], fit: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Columns less their mean over the `fit` rows, by their (population) standard deviation."""
+def _standardise(x: NDArray[np.float64], fit: NDArray[np.bool_]) -> None:
+    """Take from columns their mean over the `fit` rows, and divide by their (population) standard
+    deviation, in place: a copy is as large as the table.
+    """
     there = ~np.isnan(x)
     used = there & fit[:, None]
     n = np.maximum(used.sum(axis=0), 1)
     size = np.max(np.abs(x), axis=0, where=used, initial=0.0)
     size[size == 0] = 1.0
-    x = np.where(there, x, 0.0) / size  # so that squares cannot overflow
-    mean = np.sum(x, axis=0, where=used) / n
-    centred = x - mean
-    sd = np.sqrt(np.sum(centred**2, axis=0, where=used) / n)
+    x[~there] = 0.0
+    x /= size  # so that squares cannot overflow
+    x -= np.sum(x, axis=0, where=used) / n
+    sd = np.sqrt(np.sum(x**2, axis=0, where=used) / n)
     constant = sd < 1e-12
-    z = np.clip(centred / np.where(constant, 1.0, sd), -LIMIT, LIMIT)
-    return np.where(there & ~constant, z, 0.0)
+    x /= np.where(constant, 1.0, sd)
+    np.clip(x, -LIMIT, LIMIT, out=x)
+    x[~(there & ~constant)] = 0.0
 
 
 def _rank_normal(x: NDArray[np.float64], fit: NDArray[np.bool_]) -> NDArray[np.float64]:

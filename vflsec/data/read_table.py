@@ -506,9 +506,7 @@ def as_texts(array: pa.Array) -> pa.Array:
             array = array.cast(pa.int64())
     if not pa.types.is_string(array.type):
         array = array.cast(pa.string())
-    distinct = [v for v in pc.unique(array).to_pylist() if v is not None]
-    whole = re.compile(r"[+-]?\d+\.0*")
-    if distinct and all(whole.fullmatch(v) for v in distinct):
+    if pc.all(pc.match_substring_regex(array, r"^[+-]?\p{Nd}+\.0*$")).as_py():
         array = pc.replace_substring_regex(array, r"\.0*$", "")
     return array
 

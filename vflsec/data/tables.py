@@ -332,13 +332,18 @@ def _join(frames: Mapping[str, Frame], spec: TableSpec, active: str) -> _Joined:
             made[id(frame), column] = _read_index(frame, column, spec.id_match)
     index = {p: made[id(frames[p]), spec.id_of(p)] for p in order}
     first = union = index[active]
+    every = np.arange(len(first), dtype=np.int64)
     if all(own is first or own.equals(first) for own in index.values()):
-        rows = dict.fromkeys(order, np.arange(len(first), dtype=np.int64))
-        return _Joined(frames, order, index, first, rows)
+        return _Joined(frames, order, index, first, dict.fromkeys(order, every))
+    rows = {active: every}
     for p in order[1:]:
-        union = union.append(index[p].difference(union, sort=False))
-    rows = {p: union.get_indexer(index[p]).astype(np.int64) for p in order}
-    respelled = find_respelled(index, order)
+        rows[p] = union.get_indexer(index[p]).astype(np.int64)
+        new = rows[p] < 0
+        rows[p][new] = len(union) + np.arange(int(new.sum()))
+        union = union.append(index[p][new]) if new.any() else union
+    respelled = find_respelled(
+        index, order, {p: int((of < len(first)).sum()) for p, of in rows.items()}
+    )
     said = " ".join(describe_respelled(r) for r in respelled)
     if any(r.how == ("rounded",) for r in respelled):
         raise data_error("data", "ids", "have all digits", "rounded ids", said)

@@ -195,10 +195,16 @@ class _Planner:
         some = self.root.audit.sample
         if not some or info.labelled <= some:
             return ""
-        return (
+        said = (
             f"{info.name}: attacks guess {some:,} of {info.labelled:,} training rows and at most "
             "as many test rows, drawn anew for each seed (audit.sample)."
         )
+        if self.root.audit.messages == "all":
+            return said
+        made = [(a, registry.attacks.create(a.name, flat_params(a))) for a in self.root.attack]
+        whole = {a.name: None for a, of in made if of.reads_whole(over_time=a.over_time)}
+        said += " They are given messages of these and of granted rows alone (audit.messages)"
+        return f"{said}, but {', '.join(whole)} of all rows." if whole else f"{said}."
 
     def _rows_guessed(self, attack: Any) -> int:
         """Of how many rows an attack is asked, 0 for all: a share is one answer about all."""
