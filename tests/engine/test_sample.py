@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import vflsec
+from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
 from vflsec.core.rng import generator
 from vflsec.core.view import as_needs
@@ -16,6 +18,7 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.train import cohort
+from vflsec.train.demand import sees_sample
 from vflsec.train.views import draw_sample
 
 ROWS = 4000
@@ -125,31 +128,91 @@ def list_attacks() -> list[dict[str, Any]]:
 def find_scores(tmp_path: Path, name: str, **more: Any) -> dict[tuple[str, ...], float | None]:
     """What every attack scored, by all that names the figure but the attack's key."""
     given = {"data": [{"name": "control_gaussian", "params": {"rows": 800}}],
+             "defense": [{"name": "iso", "strength": [5]}],
              "algorithm": [{"name": "splitnn", "epochs": 2}], "attack": list_attacks(),
-             "defense": [{"name": "iso", "strength": [5]}], **more}  # fmt: skip
+             **more}  # fmt: skip
     given["audit"] = {"seeds": 2, "references": [], "positive_control": False, "canaries": False,
                       "sample": 60, **given.get("audit", {})}  # fmt: skip
     rows = vflsec.run_audit(given, tmp_path / name, device="cpu").rows
     assert {r.status for r in rows} <= {"ok", "not-observable", "not-applicable", "declined"}
-    keys = ("seed", "attack", "params", "adversary", "phase", "split", "metric", "target", "status")
-    return {tuple(str(getattr(r, k, "")) for k in keys): r.value for r in rows if r.attack}
+    keys = ("seed", "attack", "adversary", "phase", "split", "metric", "target", "status")
+    return {tuple(str(getattr(r, k)) for k in keys): r.value for r in rows if r.attack}
 
 
+KEPT_OF_ALL = {
+    "dictionary", "message_completion", "gradient_completion", "joint_completion", "zero_pattern",
+    "norm(accumulate=False)", "glm_gradient", "reverse_multiplication", "gradient_pair",
+    "leaf_vote", "leaf_columns", "leaf_graph", "leaf_weight", "bin_sums",
+}  # fmt: skip
+"""Attacks that are given the messages of all rows as before."""
+OF_ONE_ROW = {"norm", "norm(accumulate=scaled)", "direction", "direction(accumulate=False)",
+              "direction(accumulate=scaled)", "hints",
+              "equation_solving(equations=score)"}  # fmt: skip
+"""Those that read no other row's message but those of granted rows."""
+TREES = {
+    "algorithm": [{"name": "secureboost", "trees": 2}], "defense": [],
+    "attack": [{"name": "leaf_vote"}, {"name": "leaf_columns", "aux_rows": 30}],
+}  # fmt: skip
+REGRESSION = {
+    "algorithm": [{"name": "vertical_glm", "epochs": 2, "coordinator_knows": "rows"}],
+    "defense": [],
+    "attack": [{"name": "glm_gradient", "adversary": "coordinator"},
+               {"name": "equation_solving", "equations": "score", "aux_rows": 30}],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "least"), [({}, 15), (REGRESSION, 2), (TREES, 2)])
 def test_who_sees_a_sample_gets_what_a_whole_record_says_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: dict[str, Any], least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bit for bit, by every attack; and that other rows are recorded changes nothing."""
-    asked = []
-    list_all = cohort.list_sampled
+    """Bit for bit, by every attack; whose answer is of one row has the one of a whole audit."""
+    asked, list_all = [], cohort.list_sampled
 
     def listed(demands: Any) -> Any:
         asked.append(list_all(demands))
         return asked[-1]
 
     monkeypatch.setattr(cohort, "list_sampled", listed)
-    found = find_scores(tmp_path, "some", audit={"messages": "sample"})
-    forms = {key[1:] for of in asked for key in of}
-    assert {f for _, kind, f in forms if kind == "embedding"} == {"first", "last", "mean"}
+    found = find_scores(tmp_path, "some", audit={"messages": "sample"}, **system)
+    if not system:
+        forms = {key[1:] for of in asked for key in of}
+        assert {("received", "embedding", f) for f in ("first", "last", "mean")} < forms
+        assert {("received", "gradient", f) for f in ("mean", "scaled")} < forms
     monkeypatch.setattr(cohort, "list_sampled", lambda _: {})
-    assert find_scores(tmp_path, "whole", audit={"messages": "sample"}) == found
-    assert len({key[1] for key, value in found.items() if value is not None}) > 15
+    whole = find_scores(tmp_path, "whole", audit={"messages": "sample"}, **system)
+    assert whole == found
+    assert len({key[1] for key, value in found.items() if value is not None}) >= least
+    usual = find_scores(tmp_path, "usual", **system)
+    assert usual.keys() == found.keys()
+    moved = {key[1] for key in usual if usual[key] != found[key]}
+    assert not moved & (KEPT_OF_ALL | OF_ONE_ROW)
+    assert bool(moved) is not bool(system)
+
+
+def test_what_reads_batches_is_given_all_rows() -> None:
+    seen = AttackSpec("", sample=60, sees_sample=True)
+
+    def sees(name: str, spec: AttackSpec = seen, **params: Any) -> bool:
+        return sees_sample(spec, registry.attacks.create(name, params))
+
+    assert sees("norm")
+    assert sees("direction", accumulate=False)
+    assert not sees("norm", accumulate=False)
+    assert not sees("residual")
+    assert not sees("norm", replace(seen, over_time=True))
+    assert not sees("norm", replace(seen, sees_sample=False))
+
+
+def test_a_plan_says_who_is_given_the_messages_of_all_rows() -> None:
+    asked = scenario(sample=1000, messages="sample")
+    (note,) = [n for n in make_plan(load_scenario(asked), try_out=False).notes if "messages" in n]
+    assert "of all rows" not in note
+    asked["attack"] += [{"name": "dictionary"}, {"name": "norm", "accumulate": False}]
+    (note,) = [n for n in make_plan(load_scenario(asked), try_out=False).notes if "messages" in n]
+    assert note.endswith("but dictionary, norm of all rows.")
+
+
+def test_messages_of_a_sample_need_one() -> None:
+    with pytest.raises(ScenarioError, match=r"audit\.messages .*sample = 100000"):
+        load_scenario(scenario(messages="sample"))

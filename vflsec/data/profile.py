@@ -90,7 +90,8 @@ class Described:
             unit = made.written[name].unit if name in made.written else ""
         elif role == "label":
             party, kind, warning = self.active, self.label_kind, self.label_doubt
-        counts = count_values(array), array.null_count
+        known = role == "id"  # which were read as ids: each row has another one
+        counts = len(array) if known else count_values(array), array.null_count
         return ColumnFacts(name, party, role, kind, *counts, unit, warning)
 
 

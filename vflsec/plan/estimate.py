@@ -299,21 +299,20 @@ def estimate(
 _BASE = 450_000_000  # bytes of an audit of tiny tables: the libraries
 _COLUMNS = 60
 """Numbers of a row that are held at once in tables, designs and answers of attacks; assumed."""
+_HELD = 25
+"""Numbers of a row that a training holds by itself: labels, columns, orders, predictions."""
 _ANSWERS = 20
 """Answers on all columns of a party that are held at once: an attack's fits, and its baselines;
 measured."""
 
 
 def _compute_memory(groups: Sequence[Group]) -> int:
-    """Bytes: the libraries, the tables and answers, and what the largest cohort records."""
+    """Bytes: the libraries, the tables and answers, and what the largest cohort holds."""
     largest = 0.0
     for g in groups:
-        given = read_settings(g)
-        width = given.get("cut") or 8
-        each = _COLUMNS + 2 * width * max(1, len(g.data.passive))
-        size = 8 if g.cells[0].dtype == "float64" else 4
-        stacked = min(32, len(g.cells))
-        needed: float = g.data.rows * (8 * _COLUMNS + size * stacked * each)
+        size, stacked = 8 if g.cells[0].dtype == "float64" else 4, min(32, len(g.cells))
+        needed: float = g.data.rows * 8 * _COLUMNS
+        needed += size * stacked * (g.data.rows * _HELD + _count_recorded(g))
         asked = [
             min(_count_labelled(g), a.sample or math.inf)
             for a in g.attacks
@@ -322,3 +321,27 @@ def _compute_memory(groups: Sequence[Group]) -> int:
         needed += 8 * max(asked, default=0) * g.data.width * (_ANSWERS + stacked)
         largest = max(largest, needed)
     return int(_BASE + largest)
+
+
+def _count_recorded(group: Group) -> float:
+    """Numbers that are recorded for attacks in each training, and given to them once more.
+
+    Of a message the payload, and how often and when it came; of every message of every epoch also
+    whose it is. Where one of a row is kept there is room for all rows, of which training ones come.
+    """
+    passed = group.data.labelled or group.data.rows
+    width = (read_settings(group).get("cut") or 8) * max(1, len(group.data.passive))
+    kept: dict[tuple[tuple[str, ...], str], float] = {}
+    for spec in group.attacks:
+        attack = registry.attacks.create(spec.name, spec.params)
+        for need in (n for n in as_needs(attack.looks_at) if n.kind):
+            every = spec.over_time or need.form in ("", "all", "all+")
+            sampled = spec.sees_sample and not (every or attack.reads_batches)
+            if every:
+                numbers = 2 * passed * _count_trained(group) * (width + 6)
+            else:
+                some = 4 * spec.sample if sampled else math.inf
+                numbers = min(some, group.data.rows + passed) * (width + 3)
+            key = spec.adversary, str(need)
+            kept[key] = max(kept.get(key, 0.0), numbers)
+    return sum(kept.values())
