@@ -118,8 +118,8 @@ def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
     """Places in `known` of `wanted`, which rises; by position where ids are 0, 1, 2, ..."""
     if np.array_equal(known, wanted):
         return np.arange(len(known))
-    order = np.argsort(known, kind="stable")
-    ordered = known[order]
+    order = None if is_rising(known) else np.argsort(known, kind="stable")
+    ordered = known if order is None else known[order]
     counted = is_rising(ordered) and len(known) and ordered[0] == 0 == ordered[-1] + 1 - len(known)
     place = wanted if counted else np.searchsorted(ordered, wanted)
     found = (place >= 0) & (place < len(known))
@@ -130,7 +130,7 @@ def _lookup(what: str, known: Ints, wanted: Ints) -> Ints:
             f"score: the {what} must cover every scored row; {len(lost)} of {len(wanted)} are "
             f"missing (first: {', '.join(map(str, lost[:5]))}). Abstain instead."
         )
-    return order[place]
+    return place if order is None else order[place]
 
 
 def _split(group: Ints) -> list[Ints]:
