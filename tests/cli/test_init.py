@@ -376,6 +376,17 @@ def test_beyond_twice_as_many_rows_attacks_guess_a_sample(
     monkeypatch.setattr(draft_text, "_SAMPLE", most)
     assert init(table, "--label", "default", "--out", out) == 0
     assert load_scenario(out).root.audit.sample == drafted
+    assert load_scenario(out).root.audit.messages == "all"
+
+
+@pytest.mark.parametrize(("most", "drafted"), [(23, "sample"), (24, "all")])
+def test_beyond_five_times_as_many_rows_attacks_see_it_alone(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, drafted: str
+) -> None:
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    monkeypatch.setattr(draft_text, "_SAMPLE", most)
+    assert init(table, "--label", "default", "--out", out) == 0
+    assert load_scenario(out).root.audit.messages == drafted
 
 
 def test_wide_tables_are_guessed_on_fewer_rows(
