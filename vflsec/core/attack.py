@@ -178,6 +178,7 @@ class Attack:
             "other_kinds": ("a tuple of tables", are_settings(self.other_kinds)),
             "any_scale": ("a table", are_settings((self.any_scale,))),
             "absent": ("true or false", isinstance(self.absent, bool)),
+            "reads_batches": ("true or false", isinstance(self.reads_batches, bool)),
             "seconds": (
                 "a finite number >= 0",
                 check.is_number(self.seconds) and 0 <= self.seconds < float("inf"),
