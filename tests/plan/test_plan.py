@@ -94,12 +94,13 @@ def test_a_baseline_that_nothing_trains_is_refused() -> None:
     assert "splitnn" in problem.rule
 
 
-def test_who_does_not_train_has_no_model_to_attack_with() -> None:
+@pytest.mark.parametrize("name", ["local", "secureboost", "vertical_glm"])
+def test_who_does_not_train_has_no_model_to_attack_with(name: str) -> None:
     attack = [{"name": "model_completion"}]
-    found = plan({"algorithm": [{"name": "local"}], "attack": attack, "defense": []})
+    found = plan({"algorithm": [{"name": name}], "attack": attack, "defense": []})
     assert {(r.status, r.reason) for r in found.refused} == {
         ("not-observable",
-         f"model_completion needs an own model; {p} trains none under local.")
+         f"model_completion needs an own model; {p} trains none under {name}.")
         for p in PASSIVE
     }  # fmt: skip
     assert all(not g.attacks for g in found.groups)

@@ -23,7 +23,7 @@ class Pooled(Algorithm):
     """
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
-    federated: ClassVar[bool] = False
+    modules: ClassVar[frozenset[str]] = frozenset({"active"})
     label_holder: ClassVar[bool] = True
 
     def classifier(self, seed: int) -> Any:

@@ -37,7 +37,7 @@ class Local(SplitNN):
     own_labels: bool = False
 
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
-    federated: ClassVar[bool] = False
+    modules: ClassVar[frozenset[str]] = frozenset({"active"})
     label_holder: ClassVar[bool] = False
     world = {"task": {"signal": 0.0}}
 

@@ -33,7 +33,7 @@ class Algorithm:
     Class attributes:
         sends: (kind, sender role, receiver role) of all message kinds of training, with roles
             ``active`` and ``passive``; the plan crosses them with what attacks need.
-        federated: False for reference rows that exchange nothing.
+        modules: roles whose parties train networks of their own.
         unaligned: True if it cannot train without rows that have no partner; then the positive
             control has some.
         quantities: True if it can learn a label that is no class: a quantity, or several at once.
@@ -46,7 +46,7 @@ class Algorithm:
 
     name: ClassVar[str] = ""
     sends: ClassVar[frozenset[tuple[str, str, str]]] = frozenset()
-    federated: ClassVar[bool] = True
+    modules: ClassVar[frozenset[str]] = frozenset({"active", "passive"})
     unaligned: ClassVar[bool] = False
     quantities: ClassVar[bool] = False
     servers: ClassVar[tuple[str, ...]] = ()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -248,6 +248,8 @@ class Rounds(Algorithm):
 
     Of the hooks of policies it calls :data:`HOOKS`.
     """
+
+    modules: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def rounds(self) -> int:

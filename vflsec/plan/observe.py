@@ -184,11 +184,9 @@ def _find_unheld(
     if need.kind:
         held = sends is None or _is_read(need, roles, algorithm, sends)
         return None if held else Obstacle.MESSAGE_NOT_HELD
-    if "active" in roles:
-        return None
     if need.what == "labels":
-        return Obstacle.LABELS_NOT_HELD
-    return None if algorithm.federated else Obstacle.MODEL_NOT_HELD
+        return None if "active" in roles else Obstacle.LABELS_NOT_HELD
+    return Obstacle.MODEL_NOT_HELD if algorithm.modules.isdisjoint(roles) else None
 
 
 def _is_read(need: Need, roles: Collection[str], algorithm: Algorithm, sends: Sends) -> bool:
