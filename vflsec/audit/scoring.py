@@ -154,7 +154,7 @@ def _score(answer: Answer, task: Task, embeddings: Callable[[], Table] | None) -
 
 
 def _by_split(answer: Answer, guess: Guess, task: Task, base: Measure) -> Iterator[Measure]:
-    goal = choose_goal(answer.of.attack, answer.of.spec, task)
+    goal = choose_goal(answer.of.attack, answer.of.spec, task, guess.rows)
     guess = orient(guess, goal.truth)
     yield from _compared(answer, guess, goal, task, base)
     place = guess.notes.get(NAMED)

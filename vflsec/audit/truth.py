@@ -51,14 +51,17 @@ class Goal:
         return replace(guess, scores=scores, target=self.truth.target)
 
 
-def choose_goal(attack: Attack, spec: AttackSpec, task: Task) -> Goal:
-    """What `attack` is to be compared with."""
+def choose_goal(
+    attack: Attack, spec: AttackSpec, task: Task, guessed: NDArray[np.int64] | None = None
+) -> Goal:
+    """What `attack` is to be compared with; of columns that of the rows `guessed`, None for all."""
     rows = np.arange(len(task.y))
     if attack.target == "feature":
+        at = rows if guessed is None else np.unique(guessed)
         whose = list_victims("feature", spec.adversary, task.parties, spec.victim)
-        parts = [task.schema[p].design(task.x[p]) for p in whose]
+        parts = [task.schema[p].design(task.x[p][at]) for p in whose]
         columns = columns_of(task.schema[p] for p in whose)
-        truth = Truth("feature", rows, torch.cat(parts, dim=1).double().numpy(), columns)
+        truth = Truth("feature", at, torch.cat(parts, dim=1).double().numpy(), columns)
         return Goal(truth, task.classes, task.prior.numpy())
     if attack.target in ONE_COLUMN:
         whose = list_victims("feature", spec.adversary, task.parties, spec.victim)

@@ -311,7 +311,7 @@ def _join_peers(kind: str, tables: list[Table]) -> Table:
     refines, such as nodes of trees, each peer names rows of its own: all are one list.
     """
     if KINDS[kind].refines:
-        return join_in_turn(tables)
+        return tables[0] if len(tables) == 1 else join_in_turn(tables)
     if not KINDS[kind].has_rows:
         tables = [t for t in tables if len(t)] or tables[:1]
         if any(len(t.rows.unique()) < len(t) for t in tables):
