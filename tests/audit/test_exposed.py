@@ -278,7 +278,7 @@ def test_where_the_baseline_ranks_well_exposed_people_decide() -> None:
     assert (v.verdict, v.judged_by) == ("PASS", "exposed")
     (name,) = v.detectable
     assert v.units == {name: "exposed"}  # what would have been found of rows is no AUC
-    assert f" of rows named with certainty ({name})" in v.reason
+    assert f" of 1,000 rows named with certainty ({name})" in v.reason
 
 
 def test_where_nothing_has_room_the_gate_stays_open_and_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,11 @@ def point(named: float, **keys: str | float) -> Point:
 
 def said(*points: Point, judged: str = "") -> list[str]:
     """The sentences on exposed rows, of which none is said where nobody is."""
+    return [line for line in who(*points, judged=judged) if " names " in line]
+
+
+def who(*points: Point, judged: str = "") -> list[str]:
+    """Those, and the sentences on what is not significant."""
     gates = (Verdict("toy", "splitnn", judged, 5.0, gate=Gate(max=0.1)),) if judged else ()
     summary = Summary(points=(*points, *map(mean_of, points)), gates=gates)
     lines = next(a.lines for a in build_answer(summary)["toy"] if a.question == WHO)
@@ -111,6 +117,22 @@ def test_people_of_a_class_that_is_left_out_are_no_part_of_the_thousand() -> Non
             assert ("outside the largest class" in text) == is_part
         counted = [line for line in answers[WHO] if "900 groups, which have 9,000 rows" in line]
         assert len(counted) == (people < scored)
+
+
+def test_rows_that_are_not_significant_are_said_where_a_gate_judges() -> None:
+    """4 of 1,000 rows stood for no defense, and nothing for 90 with one, on which a gate was open.
+
+    Nor does a small leak that is significant hide a larger one that is not.
+    """
+    loud = point(405.0, defense="iso", strength=5.0)
+    wide = replace(loud, leakage=Leakage((Against("logistic", 0.002, 0.088, 0.1, 5),), "logistic"))
+    swept = replace(wide, strength=1.0)
+    lines = who(point(36.0), wide, swept, judged="iso")
+    assert [re.findall(r"\d+", line.split(" more")[0]) for line in lines] == [
+        ["6", "1", "11"], ["5", "212"],
+    ]  # fmt: skip
+    both = who(point(36.0), replace(wide, defense="none", strength=0.0, attack="direction"))
+    assert [int(k) for k in re.findall(r"excluded: (\d+)", " ".join(both))] == [244]
 
 
 def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None:

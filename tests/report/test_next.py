@@ -227,7 +227,7 @@ def test_a_leak_that_an_auc_cannot_reach_is_not_detectable() -> None:
     sizes = {"norm": 0.2, "direction": 0.1, "hints": 0.3}
     units = {"norm": "auc", "direction": "auc", "hints": "exposed"}
     text = describe_scope(replace(found, gates=(replace(v, detectable=sizes, units=units),)))
-    assert "0.2 of AUC and 0.3 of rows named with certainty" in text
+    assert "0.2 of AUC and 300 of 1,000 rows named with certainty" in text
 
 
 def test_no_seeds_are_advised_beside_a_failed_gate(tmp_path: Path) -> None:

@@ -44,7 +44,14 @@ from vflsec.audit.gate import (
 )
 from vflsec.audit.gate_candidate import COUNTED, DECIDES
 from vflsec.audit.gate_selection import is_selected
-from vflsec.audit.metrics import ERROR_REMOVED, find_best, find_reach, metric_name
+from vflsec.audit.metrics import (
+    ERROR_REMOVED,
+    find_best,
+    find_reach,
+    find_scale,
+    format_size,
+    format_unit,
+)
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.rounding import show_both
@@ -102,7 +109,7 @@ def judge_regressions(
         warned = worth.get(one.training), others.get(one.dataset)
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
-            one.attack, validated.get(one.place, NO_EVIDENCE),
+            one.attack, one.metric, validated.get(one.place, NO_EVIDENCE),
             short or lost.get(one.run)
             or _find_any_rise_tolerated(of, c, allowed, is_limited=one.answer in limited),
             tuple(w for w in warned if w is not None),
@@ -179,9 +186,10 @@ def _find_any_rise_tolerated(
             decider = DECIDES if rows[0].target in COUNTED else ERROR_REMOVED
             cure = f'is left above its baseline. Add a gate with of = "{decider}"'
             far = max(room, 0.0)
-    least, most = show_both(allowed, far, ".3g", ".3g")
-    unit = metric_name(metric)
-    text = f"no rise could be seen: {least} is tolerated, and at most {most} of {unit} {cure}"
+    scale = find_scale(metric)
+    least, most = show_both(scale * allowed, scale * far, ".3g", ".3g")
+    most += format_unit(metric)
+    text = f"no rise could be seen: {least} is tolerated, and at most {most} {cure}"
     return None if allowed < far else Reason(Shortfall.ANY_RISE_TOLERATED, text)
 
 
@@ -211,7 +219,7 @@ class _Weighed:
         significant: whether it rose above 0 significantly, corrected for all points.
         alpha: level of the bounds.
         reversed: its advantage with labels flipped; minus infinity where there is none.
-        attack: its name.
+        attack, metric: their names.
         validation: whether that is shown to work.
         shortfall: what is missing from the least evidence for a PASS.
         warnings: of a PASS.
@@ -223,6 +231,7 @@ class _Weighed:
     alpha: float
     reversed: float
     attack: str
+    metric: str
     validation: Validation
     shortfall: Reason | None
     warnings: tuple[Reason, ...]
@@ -230,14 +239,15 @@ class _Weighed:
     @property
     def shown(self) -> tuple[str, str]:
         """The change and what is tolerated, with digits that keep their order."""
-        return show_both(self.change.mean, self.allowed, "+.3f")
+        scale = find_scale(self.metric)
+        return show_both(scale * self.change.mean, scale * self.allowed, "+.3f")
 
     @property
     def said(self) -> str:
         """By how much it changed."""
         return (
-            f"The advantage of {self.attack} changed by {self.shown[0]} over {self.change.seeds} "
-            "seeds"
+            f"The advantage of {self.attack} changed by {self.shown[0]}{format_unit(self.metric)} "
+            f"over {self.change.seeds} seeds"
         )
 
 
@@ -252,7 +262,7 @@ def _decide(w: _Weighed) -> Ruling:
         beyond = f"beyond the tolerated {most}, not significant"
         return Ruling(Rule.UNDECIDED, f"{w.said}, {beyond}; {cure}.", more)
     if w.reversed > max(w.change.before, 0.0) + w.allowed:
-        flipped = f"but with labels flipped {w.reversed:.3f}"
+        flipped = f"but with labels flipped {format_size(w.reversed, w.metric)}"
         return Ruling(Rule.REVERSED_RANKING, f"{w.said}, {flipped}.")
     why = w.validation
     if not why.validated:

@@ -20,6 +20,7 @@ from vflsec.audit import intervals
 from vflsec.audit.concordance import compute_concordance
 from vflsec.audit.exposed import EXPOSED, ClassCount, count_by_class
 from vflsec.audit.intervals import entropy, normal_quantile
+from vflsec.audit.rounding import show
 from vflsec.audit.truth_join import Decided, Floats, Ints, Joined, decide, join, shuffled_order
 from vflsec.core import check
 from vflsec.label import find_label
@@ -417,6 +418,27 @@ def metric_name(metric: str) -> str:
     """A metric's name in a sentence."""
     words = (_WRITTEN.get(word, word) for word in metric.split("_"))
     return _WORDS.get(metric) or " ".join(words)
+
+
+def find_scale(metric: str) -> int:
+    """What sentences multiply a figure by: exposed rows are counted of 1,000."""
+    return 1000 if metric in EXPOSED else 1
+
+
+def format_limit(limit: float, metric: str) -> str:
+    """A limit on a metric in a sentence, as it is written."""
+    return f"{find_scale(metric) * limit:g}"
+
+
+def format_size(x: float, metric: str, limit: float = 0.0, spec: str = ".3f") -> str:
+    """A figure in a sentence, on its own side of `limit` (:func:`vflsec.audit.rounding.show`)."""
+    scale = find_scale(metric)
+    return show(scale * x, scale * limit, spec if scale == 1 else ".0f")
+
+
+def format_unit(metric: str) -> str:
+    """`` of AUC``, `` of 1,000 rows named with certainty``; '' where there is no metric."""
+    return f" of {'1,000 ' if metric in EXPOSED else ''}{metric_name(metric)}" if metric else ""
 
 
 def find_sign(metric: str) -> int:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from vflsec.audit.controls import Leakage
 from vflsec.audit.dosing import Doses, identify_curve
+from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.gate import EPSILON, MIN_ROWS, MIN_SEEDS, TASK, Gate, Reason, Shortfall, Warn
 from vflsec.audit.gate_candidate import Candidate, NoRoom, find_room, is_full
 from vflsec.audit.gate_selection import strip_label
-from vflsec.audit.metrics import METRICS, metric_name
+from vflsec.audit.metrics import METRICS, format_limit, format_size, format_unit, metric_name
 from vflsec.audit.point import Point, Training
-from vflsec.audit.rounding import show
 from vflsec.errors import capitalise, format_count, join_some
 from vflsec.plugins import registry
 from vflsec.runtime.grouping import group_by
@@ -104,22 +104,29 @@ def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
 
 def _figure(c: Candidate, gate: Gate) -> str:
     what = f"the {gate.metric}" + (f" of {c.name}" if c.point.attack else "")
-    unit = f" of {metric_name(c.point.metric)}" if gate.metric in ("advantage", *TASK) else ""
-    return f"{what} is {show(c.leak.least.mean, gate.threshold)}{unit} over {c.n} seeds"
+    metric = c.point.metric
+    unit = format_unit(metric) if gate.metric in ("advantage", *TASK, *EXPOSED) else ""
+    size = format_size(c.leak.least.mean, metric, gate.threshold)
+    return f"{what} is {size}{unit} over {c.n} seeds"
+
+
+def _limit(c: Candidate, gate: Gate) -> str:
+    return format_limit(gate.threshold, c.point.metric)
 
 
 def format_no_room(lead: Candidate, why: NoRoom, gate: Gate) -> str:
     """That the limit decides nothing, and what would."""
     cure = f'A gate with of = "{why.decider}" would decide' if why.decider else (
-        f"Only a limit below {why.room:.3f} can be exceeded"
+        f"Only a limit below {format_size(why.room, why.metric)} can be exceeded"
     )  # fmt: skip
-    return f"The limit {gate.threshold:g} decides nothing here: {_format_room(lead, why)}. {cure}."
+    limit = format_limit(gate.threshold, why.metric)
+    return f"The limit {limit} decides nothing here: {_format_room(lead, why)}. {cure}."
 
 
 def _format_room(lead: Candidate, why: NoRoom) -> str:
     return (
-        f"the baseline of {lead.name} ({why.control}) leaves at most {why.room:.3f} of "
-        f"{metric_name(why.metric)} to gain"
+        f"the baseline of {lead.name} ({why.control}) leaves at most "
+        f"{format_size(why.room, why.metric)}{format_unit(why.metric)} to gain"
     )
 
 
@@ -128,8 +135,8 @@ def _format_instead(lead: Candidate, gate: Gate) -> str:
     why = lead.instead_of
     if why is None:
         return ""
-    by = metric_name(lead.point.metric)
-    return f"; judged by {by}, for {_format_room(lead, why)}, not {gate.threshold:g}"
+    by, limit = metric_name(lead.point.metric), format_limit(gate.threshold, why.metric)
+    return f"; judged by {by}, for {_format_room(lead, why)}, not {limit}"
 
 
 def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
@@ -137,8 +144,8 @@ def _format_full(found: Sequence[Candidate], gate: Gate) -> str:
     full = [c for c in found if gate.limits_leaks and is_full(c.point, c.leak)]
     if not full:
         return ""
-    reached = full[0].leak.ahead.control
-    return f"; the baseline of {full[0].name} reaches {reached:.3f}, all there is"
+    reached = format_size(full[0].leak.ahead.control or 0.0, full[0].point.metric)
+    return f"; the baseline of {full[0].name} reaches {reached}, all there is"
 
 
 def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) -> str:
@@ -149,8 +156,8 @@ def format_exceeded(lead: Candidate, beyond: Sequence[Candidate], gate: Gate) ->
     if lead.point.of_label in QUESTIONS and gate.metric == "advantage":
         rest += f": reveals whether a value is {format_question(lead.point.of_label)}"
     rest += _format_instead(lead, gate)
-    text = f"{_figure(lead, gate)}, {where} {gate.threshold:g} at {100 * gate.confidence:g}%{rest}."
-    return capitalise(text)
+    far = f"{where} {_limit(lead, gate)} at {100 * gate.confidence:g}%"
+    return capitalise(f"{_figure(lead, gate)}, {far}{rest}.")
 
 
 def format_within(
@@ -162,8 +169,8 @@ def format_within(
 ) -> str:
     """What is within the threshold, and by how much."""
     side, bound = ("upper", high) if gate.max is not None else ("lower", -high)
-    shown = show(bound, gate.threshold)
-    text = f"{_figure(lead, gate)}, its {side} bound {shown} within {gate.threshold:g}"
+    shown = format_size(bound, lead.point.metric, gate.threshold)
+    text = f"{_figure(lead, gate)}, its {side} bound {shown} within {_limit(lead, gate)}"
     if len({c.name for c in found}) > 1:
         text += f" (the worst of {len({c.name for c in found})} attacks)"
     text += _of_one_seed(found, gate) + _format_instead(lead, gate) + _unmoved(found)
@@ -262,7 +269,7 @@ def _of_one_seed(found: Sequence[Candidate], gate: Gate) -> str:
         return ""
     top = max(beyond, key=lambda c: c.point.worst_seed or 0.0)
     which = f" of {top.name}" if len({c.name for c in found}) > 1 else ""
-    shown = show(top.point.worst_seed or 0.0, gate.threshold)
+    shown = format_size(top.point.worst_seed or 0.0, top.point.metric, gate.threshold)
     return f"; one seed{which} reaches {shown}"
 
 
@@ -286,10 +293,10 @@ def seeds_to_add(open_: Sequence[Candidate], alpha: float, level: float) -> int 
 
 def format_flipped(lead: Candidate, cure: str, gate: Gate) -> str:
     """That an answer with its labels flipped is not shown to be within the limit, nor to leak."""
-    why = f", not significantly within {gate.threshold:g}"
+    why = f", not significantly within {_limit(lead, gate)}"
     if lead.reversed_metric:
         why = f" in {lead.reversed_metric}; its {lead.point.metric} was not measured"
-    turned = show(lead.reversed_value, gate.threshold)
+    turned = format_size(lead.reversed_value, lead.point.metric, gate.threshold)
     text = f"{_figure(lead, gate)}, and with labels flipped {turned}{why}{cure}."
     return capitalise(text)
 
@@ -376,8 +383,8 @@ class Insensitive:
         if not gate.limits_leaks or asked <= 0 or size <= asked:
             return None
         lead = max((c for c in found if c.name == worst), key=lambda c: c.value)
-        limit = "the limit" if gate.detect is None else "its detect ="
-        above = f"above {limit} {asked:g}"
+        limit = f"the limit {format_limit(asked, units.get(worst, ''))}"
+        above = f"above {limit if gate.detect is None else f'its detect = {asked:g}'}"
         more = None if worst in laid else _seeds_to_detect(found, asked, gate)
         cure = "add seeds or labelled rows" if more is None else format_seeds(more)
         shown = _sizes({worst: size}, units, gate)
@@ -408,8 +415,9 @@ def _sizes(of: Mapping[str, float], units: Mapping[str, str], gate: Gate) -> str
     """``0.068 of AUC (similarity), 0.06 (norm)``: the unit where another one begins."""
     said, before = [], ""
     for name, size in of.items():
-        unit = metric_name(units.get(name, ""))
-        text = show(size, gate.must_find, ".2g") + (f" of {unit}" if unit != before else "")
+        unit = units.get(name, "")
+        text = format_size(size, unit, gate.must_find, ".2g")
+        text += format_unit(unit) if unit != before else ""
         said.append(f"{text} ({name})")
         before = unit
     return ", ".join(said)
@@ -429,11 +437,12 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate) -> str:
     named, what = lead.leak.ahead, _figure(lead, gate)
     if more is None and lead.value <= lead.most < lead.sign * named.mean:
         text = (
-            f"{what} and {named.mean:.3f} over '{named.name}', the baseline chosen beforehand. The "
-            f"limit {gate.threshold:g} lies between, so seeds do not decide. {_better(lead, gate)}."
+            f"{what} and {format_size(named.mean, lead.point.metric, gate.threshold)} over "
+            f"'{named.name}', the baseline chosen beforehand. The limit {_limit(lead, gate)} lies "
+            f"between, so seeds do not decide. {_better(lead, gate)}."
         )
     else:
-        text = f"{what}, and its interval holds {gate.threshold:g}; {format_seeds(more)}."
+        text = f"{what}, and its interval holds {_limit(lead, gate)}; {format_seeds(more)}."
     return capitalise(text)
 
 
@@ -444,5 +453,6 @@ def _better(lead: Candidate, gate: Gate) -> str:
         return "Grant more labelled rows (known_rows)"
     value, gain, least = lead.point.value.mean, lead.point.advantage.mean, lead.leak.least.name
     own = math.nan if value is None or gain is None else value - gain
-    left = f"the baseline '{least}' reaches {own:.3f} and leaves {max(room, 0.0):.3f}"
-    return f"Gate another metric (of): {left}"
+    reached, left = (format_size(x, lead.point.metric) for x in (own, max(room, 0.0)))
+    said = f"the baseline '{least}' reaches {reached} and leaves {left}"
+    return f"Gate another metric (of): {said}"

@@ -15,9 +15,8 @@ from vflsec.audit.gate import EPSILON, TASK, Verdict, Warn
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.intervals import holds_zero
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, format_secret, rank
-from vflsec.audit.metrics import find_reach, metric_name
+from vflsec.audit.metrics import find_reach, format_size, format_unit
 from vflsec.audit.point import Identity, Point, Training
-from vflsec.audit.rounding import show
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.summary import Summary
 from vflsec.data.features import is_nearly_unique
@@ -47,6 +46,7 @@ LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
 )  # fmt: skip
 """The questions, in order."""
 
+_NONE_NAMED = "no row is shown to be named with certainty"
 _MOST = 4
 """How many of those who learn nothing significant are named."""
 
@@ -78,15 +78,15 @@ def build_answer(summary: Summary) -> dict[str, tuple[Answer, ...]]:
 
 def _answer_for(dataset: str, summary: Summary) -> Iterator[Answer]:
     claims = [c for c in summary.claims if c.dataset == dataset and c.advantage is not None]
-    exposed = _exposed(claims, summary)
+    asked = _asked_exposed(claims, summary)
     mean = [c for c in claims if c.quantity is not Quantity.EXPOSED]
     doubts = find_doubts(dataset, summary)
     if doubts:
         yield Answer(DOUBT, tuple(doubts))
     yield Answer(LEAKS, (_whether(claims),))
     if mean:
-        yield Answer(MUCH, tuple(_how_much(mean, exposed)))
-        yield Answer(WHO, tuple(_who(exposed, claims, summary)))
+        yield Answer(MUCH, tuple(_how_much(mean, [c for c in asked if c.is_leak])))
+        yield Answer(WHO, tuple(_who(asked, claims, summary)))
     cost = (*describe_cheapest(summary, dataset), *find_unstopped(summary, dataset))
     if cost:
         yield Answer(COST, cost)
@@ -236,24 +236,24 @@ def list_codes(summary: Summary) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _exposed(claims: Iterable[LeakageClaim], summary: Summary) -> list[LeakageClaim]:
+def _asked_exposed(claims: Iterable[LeakageClaim], summary: Summary) -> list[LeakageClaim]:
     """Claims on exposed rows, undefended and where a gate judges."""
     judged = find_judged(summary)
     return [
         c for c in claims
-        if c.quantity is Quantity.EXPOSED and c.is_leak
-        and (c.is_undefended or c.training in judged)
+        if c.quantity is Quantity.EXPOSED and (c.is_undefended or c.training in judged)
     ]  # fmt: skip
 
 
 def _who(
-    exposed: Sequence[LeakageClaim], claims: Sequence[LeakageClaim], summary: Summary
+    asked: Sequence[LeakageClaim], claims: Sequence[LeakageClaim], summary: Summary
 ) -> Iterator[str]:
+    exposed = [c for c in asked if c.is_leak]
     points = {p.identity: p for p in summary.points}
     scored = {p.answer: p.n for p in summary.points if p.metric == p.primary}
-    if not exposed:
+    if not asked:
         made = any(c.quantity is Quantity.EXPOSED for c in claims)
-        yield "No row is shown to be named with certainty." if made else "Not counted here."
+        yield f"{capitalise(_NONE_NAMED)}." if made else "Not counted here."
     several = len({c.algorithm for c in claims}) > 1
     for i, c in enumerate(exposed):
         p = points[c.identity]
@@ -261,6 +261,11 @@ def _who(
         if i == 0:
             yield from _name_worst(p, summary.parties.get(c.dataset, DatasetFacts()))
             yield from _say_who_counts(p, scored.get(p.answer, 0))
+    for training, of in group_by(asked, lambda c: c.training).items():
+        if not any(c.is_leak for c in of):
+            most = max(of, key=lambda c: c.most or 0.0)
+            where = capitalise(_at([training], several))
+            yield f"{where}, {_NONE_NAMED}.{_not_excluded(most, f'by {most.adversary}')}"
 
 
 def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
@@ -270,11 +275,20 @@ def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
     rows = name_rows(is_part=c.is_part)
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
     own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
+    wider = c.most and _many(c.most) != _many(c.high or 0.0)
+    more = _not_excluded(c, "by another test") if wider else ""
     return (
         f"{capitalise(where)}, {c.adversary} names {_many(of.share)} "
         f"[{_many(c.low or 0.0)}, {_many(c.high or 0.0)}] more of 1,000 {rows} {sure} than "
-        f"{own}, which names {_many(of.own)} ({format_secret(c)}, by {c.named})."
+        f"{own}, which names {_many(of.own)} ({format_secret(c)}, by {c.named}).{more}"
     )
+
+
+def _not_excluded(c: LeakageClaim, by: str) -> str:
+    """`` Not excluded: 90 more of 1,000 rows by shop.``; '' for one seed."""
+    if c.most is None:
+        return ""
+    return f" Not excluded: {_many(c.most)} more of 1,000 {name_rows(is_part=c.is_part)} {by}."
 
 
 def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
@@ -301,7 +315,7 @@ def _say_who_counts(p: Point, rows: int) -> Iterator[str]:
 
 
 def _many(share: float) -> str:
-    return f"{1000 * share:,.0f}"
+    return f"{1000 * share:z,.0f}"
 
 
 def _untested(summary: Summary) -> str:
@@ -378,8 +392,8 @@ def _sensitivity(found: str, judged: Iterable[Verdict], summary: Summary) -> lis
     said = []
     for unit, of in group_by(least, lambda of: of[2]).items():
         most, v, _ = max(of, key=lambda of: of[0])
-        shown = show(most, v.gate.detect or v.threshold, ".2g")
-        said.append(" of ".join(filter(None, (shown, metric_name(unit)))))
+        shown = format_size(most, unit, v.gate.detect or v.threshold, ".2g")
+        said.append(shown + format_unit(unit))
     sizes = " and ".join(said)
     return [f"Smallest detectable leak: {sizes}, of the kind these attacks look for"]
 
