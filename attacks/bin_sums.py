@@ -68,6 +68,7 @@ class BinSums(Attack):
     target: ClassVar[str] = "feature"
     world = {"algorithm": "secureboost", "depth": 5}
     seconds: ClassVar[float] = 0.5
+    numeric_only: ClassVar[bool] = True
 
     def policy(self) -> Policy | None:
         return Marks(self.marks) if self.marks else None
@@ -77,9 +78,6 @@ class BinSums(Attack):
         if profile is None or profile.gradients:
             return self.explain_need("encrypted gradients of trees")
         return "" if len(facts.parties) == 2 else self.explain_need("one passive party")
-
-    def declines(self, view: View) -> str:
-        return self.explain_codes(view)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         aux, values = view.require_aux()

@@ -72,11 +72,9 @@ class EquationSolving(Attack):
             return self.explain_need("linear bottoms", "Set hidden = [].")
         return self.explain_top(facts)
 
-    def declines(self, view: View) -> str:
-        """That a victim has categories, or ''."""
-        if self.equations == "score":
-            return ""
-        return self.explain_codes(view)
+    @property
+    def numeric_only(self) -> bool:  # type: ignore[override]
+        return self.equations != "score"
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         if self.equations == "score":

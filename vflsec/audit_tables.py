@@ -106,6 +106,7 @@ def audit(
         ],
         columns={} if columns is None else _check_columns(columns), divide=divide or {},
         algorithm=algorithm if algorithm in SYSTEMS else "splitnn",
+        params=params if algorithm in SYSTEMS else {},
     )  # fmt: skip
     with open_tables(tables, label, id, wishes) as (scenario, notes, base):
         scenario["algorithm"] = {**scenario["algorithm"], "name": algorithm, **params}

@@ -15,6 +15,7 @@ from command_line import Cli
 
 from vflsec import load_scenario
 from vflsec.cli import draft_text, main
+from vflsec.cli.draft import Wishes, draft_scenario
 from vflsec.cli.draft_systems import SYSTEMS
 from vflsec.config.sections import Data
 from vflsec.data.load import load_source
@@ -151,7 +152,7 @@ def test_what_is_written_runs(world: World, tmp_path: Path, cli: Cli) -> None:
 
 
 VOTES, SCORES = ("leaf_vote", "leaf_vote"), "equation_solving"
-TREES = ("gradient_pair", "leaf_columns", "leaf_columns", "bin_sums")
+TREES = ("leaf_columns", "leaf_columns")
 
 
 @pytest.mark.parametrize(("algorithm", "label", "attacks", "defense"), [
@@ -181,14 +182,41 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     assert [a.name for a in root.attack] == attacks
     assert {a.known_rows for a in root.attack if a.name == "leaf_graph"} <= {0}
     whom = {a.adversary for g in make_plan(load_scenario(out)).groups for a in g.attacks
-            if a.name in ("bin_sums", SCORES) and g.role == "audit"}  # fmt: skip
-    assert whom == {(root.data[0].active,)}
+            if a.name == SCORES and g.role == "audit"}  # fmt: skip
+    assert whom == ({(root.data[0].active,)} if SCORES in attacks else set())
     (swept,) = root.defense
     assert swept.name == defense
     assert {(g.defense, g.strength) for g in root.gate} == {(defense, max(swept.strength or []))}
     (found,) = json.loads(cli.says("check", out, "--format", "json"))
     refused = {r["attack"]["name"] for r in found["plan"]["refused"]}
-    assert refused == {"gradient_pair"} & set(attacks)  # it is for the profile that sends pairs
+    assert not refused
+    noted = {"gradient_pair", "bin_sums"} if algorithm == "secureboost" else set()
+    assert find_commented(out) == noted
+
+
+def find_commented(path: Path) -> set[str]:
+    """The attacks that stand in a draft as a comment."""
+    return set(re.findall(r'^# \[\[attack\]\]\n# name = "(\w+)"', path.read_text("utf-8"), re.M))
+
+
+@pytest.mark.parametrize(("profile", "coded", "noted"), [
+    ("fate-2", False, {"gradient_pair"}), ("fate-2", True, {"gradient_pair", "bin_sums"}),
+    ("xgboost-open", False, {"bin_sums"}),
+])  # fmt: skip
+def test_what_cannot_run_on_the_tables_is_a_comment(
+    profile: str, coded: bool, noted: set[str], world: World, tmp_path: Path
+) -> None:
+    """Pairs were to be read where they are encrypted, and sums where columns hold text."""
+    kind = [f"k{i % 3}" for i in range(120)] if coded else world["income"]
+    bank, shop = ({"id": [f"c{i}" for i in range(120)]} for _ in range(2))
+    tables = [write(tmp_path / "bank.csv", **bank, default=world["default"], age=world["income"]),
+              write(tmp_path / "shop.csv", **shop, kind=kind)]  # fmt: skip
+    wishes = Wishes("default", algorithm="secureboost", params={"profile": profile})
+    out = tmp_path / "case.toml"
+    out.write_text(draft_scenario(tables, wishes, tmp_path).text, "utf-8")
+    assert find_commented(out) == noted
+    named = {a.name for a in load_scenario(out).root.attack}
+    assert named == {"leaf_vote", "leaf_columns", "gradient_pair", "bin_sums"} - noted
 
 
 @pytest.mark.parametrize(("algorithm", "drafted"), [
@@ -208,7 +236,7 @@ def test_columns_of_several_parties_are_attacked_by_what_can_read_them(
     named = [(a.name, a.adversary) for a in load_scenario(out).root.attack if a.aux_rows]
     assert named == drafted
     (found,) = json.loads(cli.says("check", out, "--format", "json"))
-    assert {r["attack"]["name"] for r in found["plan"]["refused"]} <= {"gradient_pair"}
+    assert not found["plan"]["refused"]
 
 
 def test_a_system_that_is_not_drafted_is_refused(world: World, tmp_path: Path, cli: Cli) -> None:

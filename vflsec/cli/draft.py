@@ -63,6 +63,7 @@ class Wishes:
             and ``COLUMN=VALUE``.
         group: column whose equal values stay on one side of a split.
         algorithm: how the parties train, one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
+        params: its hyper-parameters, which decide what attacks can run.
         columns: of one table for all, those of each party, of which the first has the label; if
             empty, a half for each of two.
         divide: of one table for all, how its columns are drawn, as in ``[data.divide]``.
@@ -89,6 +90,7 @@ class Wishes:
     missing: Sequence[str] = field(default=(), kw_only=True)
     drop: Sequence[str] = field(default=(), kw_only=True)
     algorithm: str = field(default="splitnn", kw_only=True)
+    params: Table = field(default_factory=dict, kw_only=True)
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
     divide: Table = field(default_factory=dict, kw_only=True)
 
@@ -189,7 +191,9 @@ def draft_scenario(
     registry.algorithms.create(wishes.algorithm).check_label(source.label.code)
     row_sets(source, 0)
     notes += find_weaknesses(source)
-    text = scenario_text(data, source, algorithm=wishes.algorithm, found_id=sure)
+    text = scenario_text(
+        data, source, algorithm=wishes.algorithm, params=wishes.params, found_id=sure
+    )
     load_scenario(tomllib.loads(text), components=False)
     return Draft(text, source.facts.tables, notes)
 

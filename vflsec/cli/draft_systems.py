@@ -36,8 +36,7 @@ class System:
         otherwise: what does where the label is not one of classes; None for the same.
         attacks: on labels, with their settings; None for those on gradients of networks.
         by_size: of these, attacks that tell classes by their sizes.
-        columns: attacks on those of others by what is sent, with the keys of their sections;
-            what cannot be made on the parties is left out.
+        columns: attacks on those of others by what is sent, with the keys of their sections.
     """
 
     settings: tuple[str, ...]
@@ -70,7 +69,7 @@ SYSTEMS: Mapping[str, System] = {
         attacks=(
             ("leaf_vote", {}), ("leaf_vote", {"by": "model", "beside": True}),
             ("leaf_graph", {"known_rows": 0}),
-            ("gradient_pair", {"known_rows": 0}),  # set aside where pairs are encrypted
+            ("gradient_pair", {"known_rows": 0}),
         ),
         by_size=frozenset({"leaf_graph"}),
         columns=(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,10 +20,12 @@ from vflsec.config.toml_text import format_pair
 from vflsec.core.rng import numpy_generator
 from vflsec.data.prepare import build_schema
 from vflsec.data.split import count_rarest, row_sets
+from vflsec.plan import observe
 from vflsec.plan.room import leaves_no_room, pick_scored
+from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Plain, Table
-from vflsec.specs import WHICHEVER
+from vflsec.specs import WHICHEVER, AttackSpec, CellSpec
 
 if TYPE_CHECKING:
     from vflsec.data.source import Source
@@ -60,14 +64,16 @@ leave less to gain."""
 
 
 def scenario_text(
-    data: Table, source: Source, *, algorithm: str = "splitnn", found_id: bool = False
-) -> str:
+    data: Table, source: Source, *, algorithm: str = "splitnn", params: Table | None = None,
+    found_id: bool = False,
+) -> str:  # fmt: skip
     """The scenario for a ``[data]`` section: ``scenario.toml.j2`` filled in.
 
     Args:
         data: the keys of the section.
         source: what they load.
         algorithm: one of :data:`vflsec.cli.draft_systems.SYSTEMS`.
+        params: its hyper-parameters, where they are not the draft's.
         found_id: whether the id column was found and not given.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -92,8 +98,9 @@ def scenario_text(
         columns=[(p, _short(own.names)) for p, own in source.parties.items()],
         algorithm=algorithm, system=system,
         sweep=system.sweep if one else system.otherwise or system.sweep,
-        of_columns=_list_readers(system, source, algorithm) if others else (),
+        of_columns=_list_readers(system, grants) if others else (),
         of_messages=_list_own(system, known, by_size=one and _is_unequal(source.y[rows])),
+        refused=partial(_explain_refused, _describe(source, algorithm, params)),
         sides=sides, known=known, pair=format_pair, as_comment=_as_comment, grants=grants,
         attacks=_list_attacks(sides, known),
         many_rows=len(source.y) > _WHOLE_ROWS,
@@ -157,16 +164,37 @@ def _list_own(system: System, known: int, *, by_size: bool) -> list[tuple[str, d
     ]  # fmt: skip
 
 
-def _list_readers(system: System, source: Source, algorithm: str) -> list[tuple[str, Table]]:
-    """The attacks on columns by what a system sends that can be made on these parties."""
-    made = registry.algorithms.create(algorithm)
-    facts = made.planned_facts(source.active, tuple(source.parties), source.label.outputs)
+def _list_readers(system: System, grants: Table) -> list[tuple[str, Table]]:
+    """The attacks on columns by what a system sends, and what their sections set."""
+    return [(name, {**grants, **keys}) for name, keys in system.columns]
 
-    def fits(name: str, keys: Table) -> bool:
-        params = flat_params(Attack.model_validate({"name": name, **keys}))
-        return not registry.attacks.create(name, params).applicable(facts)
 
-    return [(name, keys) for name, keys in system.columns if fits(name, keys)]
+def _describe(
+    source: Source, algorithm: str, params: Table | None
+) -> tuple[observe.System, set[str]]:
+    """The system of a draft, and its parties with categories."""
+    parties = (source.active, *(p for p in source.parties if p != source.active))
+    info = DataInfo("", {}, parties, source.classes, 0, "", labels=source.labels,
+                    label_holder=source.label_holder)  # fmt: skip
+    settings = {**tomllib.loads("\n".join(SYSTEMS[algorithm].settings)), **(params or {})}
+    coded = {p for p, own in source.parties.items() if any(own.categories)}
+    return observe.System(info, CellSpec({}, algorithm, settings)), coded
+
+
+def _explain_refused(
+    about: tuple[observe.System, set[str]], name: str, keys: Table
+) -> str:  # fmt: skip
+    """Why an attack cannot run on the system of a draft, or ''."""
+    (system, coded), section = about, Attack.model_validate({"name": name, **keys})
+    params, info = flat_params(section), system.info
+    attack = registry.attacks.create(name, params)
+    role = section.adversary or observe.choose_attacker(attack, system)
+    who = {"active": info.active, "passive": info.passive[0]}.get(str(role), str(role))
+    label = registry.attacks.get(name).each_label(info.labels, info.classes)[0]  # type: ignore[attr-defined]
+    spec = AttackSpec(name, params, (who,), section.known_rows, section.prior, section.aux_rows,
+                      of_label=label)  # fmt: skip
+    refusal = observe.find_refusal(attack, spec, system)
+    return refusal.reason if refusal else attack.explain_codes(sorted(coded - {who}))
 
 
 def _as_comment(text: str) -> str:

@@ -62,6 +62,7 @@ class Attack:
             ``"membership"`` (of records in the training; it asks the trained system),
             ``"property"`` (the share of rows with an attribute), or ``"presence"`` (of own rows at
             all other parties).
+        numeric_only: True if it cannot read victims with categories.
         binary_only: True if it has no meaning beyond two classes.
         splits: which rows it can answer for: ``train`` (rows whose messages passed), ``test``.
         absent: True if it answers for training rows of which no message came, too, since that says
@@ -101,6 +102,7 @@ class Attack:
     optional: frozenset[str] = frozenset()
     target: ClassVar[str] = "label"
     binary_only: ClassVar[bool] = False
+    numeric_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
     absent: ClassVar[bool] = False
     reads_batches: bool = False
@@ -208,10 +210,11 @@ class Attack:
         """Why the attack has no meaning without this, and what to do instead."""
         return Remediable(f"{self.name} needs {what}.", instead)
 
-    def explain_codes(self, view: View) -> str:
-        """'' if the victims have numbers alone, else which of them has categories."""
-        coded = [p for p in view.victims if view.schema[p].categorical]
-        return self.explain_need(f"numeric columns, unlike {coded[0]}'s") if coded else ""
+    def explain_codes(self, coded: Sequence[str]) -> str:
+        """'' if it can read these victims with categories, or there is none."""
+        if not (self.numeric_only and coded):
+            return ""
+        return self.explain_need(f"numeric columns, unlike {coded[0]}'s")
 
     def explain_positives(self, view: View, least: int) -> str:
         """'' if so many rows of class 1 are known, else that known rows are to be raised."""
@@ -232,7 +235,7 @@ class Attack:
 
         Beyond what `needs` and :meth:`applicable` can say, for it may depend on what was granted.
         """
-        return ""
+        return self.explain_codes([p for p in view.victims if view.schema[p].categorical])
 
     def explain_grant(self, view: View) -> str:
         """'' if enough was granted for an answer, else what is to be raised.
