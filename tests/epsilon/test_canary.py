@@ -299,3 +299,10 @@ def test_bounds_are_judged_at_their_own_confidence() -> None:
     assert judged(values, [{}] * 3) == "INCONCLUSIVE"  # 0.14
     assert judged(values, at_99) == "FAIL"  # 0.03
     assert judged(values, at_99, 0.999) == "INCONCLUSIVE"
+
+
+def test_of_one_canary_nothing_is_learnt() -> None:
+    """The attacker's half was one canary, and its spread a warning on the user's screen."""
+    looks, pairs = [torch.arange(6.0).reshape(3, 2)], torch.tensor([[0, 1]] * 3)
+    features = canary_bounds.summarise_looks(looks, torch.tensor([0, 1, 0]), pairs)
+    assert features.tolist() == [[0.0]] * 3

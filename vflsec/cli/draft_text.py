@@ -189,7 +189,7 @@ def _explain_refused(
     params, info = flat_params(section), system.info
     attack = registry.attacks.create(name, params)
     role = section.adversary or observe.choose_attacker(attack, system)
-    who = {"active": info.active, "passive": info.passive[0]}.get(str(role), str(role))
+    who = {"active": info.active, "passive": info.parties[-1]}.get(str(role), str(role))
     label = registry.attacks.get(name).each_label(info.labels, info.classes)[0]  # type: ignore[attr-defined]
     spec = AttackSpec(name, params, (who,), section.known_rows, section.prior, section.aux_rows,
                       of_label=label)  # fmt: skip

@@ -18,6 +18,7 @@ NeurIPS 2020, arXiv:2006.07709 (true and false positive rates).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -93,7 +94,8 @@ def summarise_looks(looks: Sequence[Tensor], coins: Tensor, pairs: Tensor) -> Te
     out = []
     for look in looks:
         x = look.double()
-        x = torch.nan_to_num((x - x[:half].mean(0)) / x[:half].std(0).clamp_min(1e-12))
+        spread = x[:half].std(0) if half > 1 else x.new_tensor(math.nan)  # of one there is none
+        x = torch.nan_to_num((x - x[:half].mean(0)) / spread.clamp_min(1e-12))
         likely = (x @ (share.T @ x[:half]).T).gather(1, pairs)
         out.append(torch.nan_to_num(likely[:, 1] - likely[:, 0]))
     return torch.stack(out, dim=1)
