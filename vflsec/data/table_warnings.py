@@ -48,13 +48,16 @@ def list_warnings(source: Source) -> list[str]:
     out = []
     if source.label_holder:
         out.append(f"{source.active} holds labels only.")
-    for party, counts in count_missing(source).items():
-        rows = len(source.parties[party].rows)
-        parts = [f"{c} {k}" for c, k in counts.items()]
+    missing = [
+        f"at {party}, of {len(source.parties[party].rows)} rows: "
+        f"{_listed([f'{c} {k}' for c, k in counts.items()])}"
+        for party, counts in count_missing(source).items()
+    ]
+    if missing:
         out.append(
-            f"missing values at {party}, of {rows} rows: {_listed(parts)}. Missing numbers are "
-            "set to the column's mean (trees and scorecards learn from them as missing); missing "
-            "categories are a category of their own."
+            f"missing values {'; '.join(missing)}. Missing numbers are set to the column's mean "
+            "(trees and scorecards learn from them as missing); missing categories are a category "
+            "of their own."
         )
     out += find_weaknesses(source)
     facts = source.facts
