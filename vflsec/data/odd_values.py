@@ -66,7 +66,9 @@ def describe_odd_values(name: str, values: NDArray[np.float64]) -> str:
 
 
 def refuse_flattened(name: str, values: NDArray[np.float64], what: str, remedy: str = "") -> None:
-    """Refuse a column in which few values are so far away that scaling makes one of all others.
+    """Refuse a column in which some values are so far away that scaling makes one of all others.
+
+    A long tail, or a share that is near 0 in most rows, is a column as any other.
 
     Args:
         name: of the column.
@@ -76,21 +78,30 @@ def refuse_flattened(name: str, values: NDArray[np.float64], what: str, remedy: 
 
     Raises:
         DataError: the middle half of the different values is less than a millionth of their
-            standard deviation wide.
+            standard deviation wide, and would not be without those that are far away.
     """
     there = values[~np.isnan(values)]
     if len(there) < _LEAST or np.isinf(there).any():
         return
-    there = there / (np.abs(there).max() or 1.0)  # lest a square overflows
-    sample = np.unique(there[:: -(-len(there) // _SAMPLE)])
-    width, spread = float(np.subtract(*np.quantile(sample, (0.75, 0.25)))), float(there.std())
-    if len(sample) < _LEAST or _SCALE * width >= spread:
+    share, distinct = _compute_width(there), np.unique(there)
+    low, high = _count_far(distinct) if share * _SCALE < 1 else (0, 0)
+    core = there[(there >= distinct[low]) & (there <= distinct[-1 - high])]
+    if not low + high or _compute_width(core) * _SCALE < 1:
         return
     raise DataError.must(
         what, "have values that differ once they are scaled",
-        f"a middle half that is {width / spread:.1g} standard deviations wide",
+        f"a middle half that is {share:.1g} standard deviations wide",
         " ".join(filter(None, (describe_odd_values(name, values), remedy))),
     )  # fmt: skip
+
+
+def _compute_width(values: NDArray[np.float64]) -> float:
+    """Width of the middle half of the different values in standard deviations of all; inf of few."""
+    scaled = values / (np.abs(values).max() or 1.0)  # lest a square overflows
+    sample = np.unique(scaled[:: -(-len(scaled) // _SAMPLE)])
+    if len(sample) < _LEAST:
+        return np.inf
+    return float(np.subtract(*np.quantile(sample, (0.75, 0.25))) / scaled.std())
 
 
 def write_missing(name: str, texts: Sequence[str]) -> str:
@@ -140,16 +151,15 @@ def _without(frame: Frame, name: str, texts: Sequence[str]) -> pa.Array:
 def _count_far(distinct: NDArray[np.float64]) -> tuple[int, int]:
     """How many of the sorted values lie far below and far above all others.
 
-    By the range of the others at most three each; by that of their middle half any number.
+    A gap of ten ranges of the others sets them apart, at most three each, or any number of them a
+    million times as far as the middle half is wide: a long tail has no gap.
     """
     with np.errstate(all="ignore"):
         first, third = np.quantile(distinct, (0.25, 0.75))
         reach = _SCALE * (third - first)
-        low, high = (distinct < first - reach).sum(), (distinct > third + reach).sum()
-    if low + high:
-        return int(low), int(high)
+        many = int((distinct < first - reach).sum()), int((distinct > third + reach).sum())
     counts = [(low, high) for low in range(_MOST + 1) for high in range(_MOST + 1)]
-    for low, high in sorted(counts, key=sum)[1:]:
+    for low, high in [many, *sorted(counts, key=sum)]:
         core = distinct[low : len(distinct) - high]
         if len(core) < _CORE:
             break
@@ -157,7 +167,7 @@ def _count_far(distinct: NDArray[np.float64]) -> tuple[int, int]:
             reach = FAR * (core[-1] - core[0])
             below = not low or core[0] - distinct[low - 1] > reach
             above = not high or distinct[-high] - core[-1] > reach
-        if below and above:
+        if low + high and below and above:
             return low, high
     return 0, 0
 
