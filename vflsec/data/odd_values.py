@@ -96,7 +96,7 @@ def refuse_flattened(name: str, values: NDArray[np.float64], what: str, remedy: 
 
 
 def _compute_width(values: NDArray[np.float64]) -> float:
-    """Width of the middle half of the different values in standard deviations of all; inf of few."""
+    """How many standard deviations wide the middle half of different values is; inf of few."""
     scaled = values / (np.abs(values).max() or 1.0)  # lest a square overflows
     sample = np.unique(scaled[:: -(-len(scaled) // _SAMPLE)])
     if len(sample) < _LEAST:
