@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from trace_audits import read
@@ -17,6 +18,7 @@ import vflsec
 from vflsec.errors import ConfigError
 from vflsec.trace import writer as writing
 from vflsec.trace.reader import Trace
+from vflsec.trace.tables import ROWS, write_own, write_table
 
 HOW: dict[str, Any] = {"party": "bank", "role": "passive", "loss_reduction": "mean"}
 
@@ -116,3 +118,19 @@ def test_what_is_wrong_is_said_in_the_loop(tmp_path: Path) -> None:
         rec.cut(torch.zeros(2, 2), torch.tensor([0, 8]))
     with pytest.raises(ConfigError, match="record: behind"):
         vflsec.record(tmp_path / "u", rows=8, behind=-1, **HOW)
+
+
+def test_a_stop_on_the_way_leaves_no_part_of_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four bytes under the name of the own columns: what was killed so could not be sealed."""
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_table(tmp_path / "targets-train.parquet", ROWS, {"row": np.arange(3)})
+    with pytest.raises(KeyboardInterrupt):
+        write_own(tmp_path, torch.zeros(3, 2))
+    assert not [*tmp_path.glob("*.parquet")]
