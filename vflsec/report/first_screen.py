@@ -285,8 +285,8 @@ def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
 
 
 def _not_excluded(c: LeakageClaim, by: str) -> str:
-    """`` Not excluded: 90 more of 1,000 rows by shop.``; '' for one seed."""
-    if c.most is None:
+    """`` Not excluded: 90 more of 1,000 rows by shop.``; '' where the seeds exclude nothing."""
+    if c.most is None or c.most >= 1:
         return ""
     return f" Not excluded: {_many(c.most)} more of 1,000 {name_rows(is_part=c.is_part)} {by}."
 
