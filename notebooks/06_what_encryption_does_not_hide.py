@@ -118,7 +118,7 @@ def train(params):
     """One training with an encrypted layer."""
     return vflsec.train(
         "control_gaussian", "splitnn", defenses=[DefenseSpec("he_embedding", params)], seeds=1,
-        attacks=["linear_inversion"], record=["received.activation:last"], device="cpu",
+        attacks=["linear_inversion"], record=["activation:last"], device="cpu",
         epochs=10, hidden=[32], cut=16, batch_size=64,
     )  # fmt: skip
 
