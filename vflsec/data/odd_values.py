@@ -90,8 +90,8 @@ def refuse_flattened(name: str, values: NDArray[np.float64], what: str, remedy: 
         return
     raise DataError.must(
         what, "have values that differ once they are scaled",
-        f"a middle half that is {share:.1g} standard deviations wide",
-        " ".join(filter(None, (describe_odd_values(name, values), remedy))),
+        f"half of them within {share:.1g} standard deviations",
+        f"{describe_odd_values(name, values).rstrip('.')}. {remedy}".rstrip(),
     )  # fmt: skip
 
 
