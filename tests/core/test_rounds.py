@@ -121,6 +121,15 @@ def test_every_cell_has_its_own_messages(algorithm: Toy) -> None:
     assert torch.equal(predict(algorithm, fed, test)[..., 1], (test + 3).to(stack.dtype))
 
 
+def test_what_all_messages_are_about_is_kept_once() -> None:
+    fed = train(Toy(), small_stack([0]), [0], wanted=WANTED[:1]).fed
+    (store,) = fed.channel.recorder.stores.values()
+    assert len({m.rows.data_ptr() for m, _ in store.kept}) == 1  # of three rounds
+    (learner,) = fed.extra["learners"].values()
+    with pytest.raises(ValueError, match="read-only"):
+        learner.wire.rows[0] = 1
+
+
 class Residuals(Sums):
     """Sends a number of each row in plain, as a regression would its residuals."""
 

@@ -31,13 +31,13 @@ class Binding:
     witness: Callable[[Binding, str, tuple[Any, ...], Any], None] | None = None
 
     def call(self, hook: str, *given: Any) -> Any:
-        """What a hook of the policy makes of `given`; a copy where it is sent, for the policy may
-        use the memory again.
+        """What a hook of the policy makes of `given`; a copy where that is sent in place of what
+        the sender gave, for the policy may use the memory again.
         """
         if self.witness is not None and hook == "gradients":
             given = given[0], cache(given[1])
         made = getattr(self.policy, hook)(*given, self.own)
-        if hook == "outgoing" and isinstance(made, Tensor):
+        if hook == "outgoing" and isinstance(made, Tensor) and made is not given[0].tensor:
             made = made.clone()
         if self.witness is not None:
             self.witness(self, hook, given, made)

@@ -57,12 +57,15 @@ class Wire:
         fed: the cohort.
         replicas: those that this learner stands for: they are alike, and all of them get its
             messages.
-        rows: (n,) sample ids to train on, ascending.
+        rows: (n,) sample ids to train on, ascending; nobody may write into them.
     """
 
     fed: Federation
     replicas: tuple[int, ...]
     rows: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        self.rows.setflags(write=False)
 
     @property
     def task(self) -> Task:
@@ -156,10 +159,16 @@ class Wire:
         )  # fmt: skip
         self.fed.channel.derive(replace(message, step=self._date(step)))
 
+    @cached_property
+    def _shared(self) -> Tensor:
+        """`rows`, which many messages are about: one copy for all of them."""
+        return torch.tensor(self.rows).to(self.fed.stack.device)
+
     def _spread(self, values: ArrayLike) -> Tensor:
         """A copy for every replica, for a learner may go on with the array that it sent."""
-        x = torch.tensor(np.ascontiguousarray(values)).to(self.fed.stack.device)
-        return x.expand(self.fed.replicas, *x.shape)
+        own = values is self.rows
+        x = self._shared if own else torch.tensor(np.ascontiguousarray(values))
+        return x.to(self.fed.stack.device).expand(self.fed.replicas, *x.shape)
 
     def mask(
         self, party: str, values: NDArray[np.float64], *names: object
