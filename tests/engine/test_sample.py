@@ -18,7 +18,6 @@ from vflsec.engine.dry_run import make_plan
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.train import cohort
-from vflsec.train.demand import sees_sample
 from vflsec.train.views import draw_sample
 
 ROWS = 4000
@@ -194,7 +193,7 @@ def test_what_reads_batches_is_given_all_rows() -> None:
     seen = AttackSpec("", sample=60, sees_sample=True)
 
     def sees(name: str, spec: AttackSpec = seen, **params: Any) -> bool:
-        return sees_sample(spec, registry.attacks.create(name, params))
+        return registry.attacks.create(name, params).sees_sample(spec)
 
     assert sees("norm")
     assert sees("direction", accumulate=False)

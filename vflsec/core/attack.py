@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vflsec.core.guess import Guess
     from vflsec.core.policy import Policy
     from vflsec.core.view import Facts, View
+    from vflsec.specs import AttackSpec
 
 Accumulate = bool | Literal["scaled"]
 
@@ -281,14 +282,11 @@ class Attack:
         """Its needs, and what it reads beside them if it passes."""
         return frozenset((*self.needs, *self.optional))
 
-    def reads_whole(self, *, over_time: bool) -> bool:
-        """Whether it is given messages of all rows, also where attacks see a sample.
-
-        Args:
-            over_time: whether it is made again on what was known after every epoch.
+    def sees_sample(self, spec: AttackSpec) -> bool:
+        """Whether it is given messages of the rows that it guesses or was granted alone, in forms
+        that have one message of a row. Who looks back reads all, of which these are folded.
         """
-        forms = [n.form or "all" for n in as_needs(self.looks_at) if n.kind]
-        return over_time or self.reads_batches or any(f.startswith("all") for f in forms)
+        return spec.sees_sample and not (spec.over_time or self.reads_batches)
 
     @property
     def needs_own_training(self) -> bool:

@@ -66,6 +66,11 @@ class Need:
         return self.what.removeprefix("sent.")
 
     @property
+    def is_every(self) -> bool:
+        """Whether it is about every message of every epoch."""
+        return bool(self.kind) and self.form in ("", "all", "all+")
+
+    @property
     def sent(self) -> bool:
         """Whether it is about messages that the adversary sent."""
         return self.what.startswith("sent.")

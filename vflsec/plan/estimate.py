@@ -335,12 +335,10 @@ def _count_recorded(group: Group) -> float:
     for spec in group.attacks:
         attack = registry.attacks.create(spec.name, spec.params)
         for need in (n for n in as_needs(attack.looks_at) if n.kind):
-            every = spec.over_time or need.form in ("", "all", "all+")
-            sampled = spec.sees_sample and not (every or attack.reads_batches)
-            if every:
+            if spec.over_time or need.is_every:
                 numbers = 2 * passed * _count_trained(group) * (width + 6)
             else:
-                some = 4 * spec.sample if sampled else math.inf
+                some = 4 * spec.sample if attack.sees_sample(spec) else math.inf
                 numbers = min(some, group.data.rows + passed) * (width + 3)
             key = spec.adversary, str(need)
             kept[key] = max(kept.get(key, 0.0), numbers)

@@ -15,6 +15,7 @@ from vflsec.audit.leakage import defense_point
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
 from vflsec.config.sections import Algorithm, Data
+from vflsec.core.needs import as_needs
 from vflsec.data.load import load_source
 from vflsec.data.prepare import build_schema
 from vflsec.data.table_spec import TABLE_KEYS, name_tables
@@ -52,6 +53,7 @@ from vflsec.specs import OF_THE_LABELS, AttackSpec, CellSpec, DefenseSpec, Param
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
+    from vflsec.config.sections import Attack as AttackSection
     from vflsec.core.attack import Attack
     from vflsec.data.source import Source
 
@@ -201,10 +203,17 @@ class _Planner:
         )
         if self.root.audit.messages == "all":
             return said
-        made = [(a, registry.attacks.create(a.name, flat_params(a))) for a in self.root.attack]
-        whole = {a.name: None for a, of in made if of.reads_whole(over_time=a.over_time)}
+        whole = dict.fromkeys(a.name for a in self.root.attack if self._is_given_all(a))
         said += " They are given messages of these and of granted rows alone (audit.messages)"
         return f"{said}, but {', '.join(whole)} of all rows." if whole else f"{said}."
+
+    def _is_given_all(self, section: AttackSection) -> bool:
+        """Whether an attack is given messages of all rows under ``messages = "sample"``, too."""
+        attack: Any = registry.attacks.create(section.name, flat_params(section))
+        sees = bool(self._rows_guessed(attack))
+        spec = AttackSpec(section.name, over_time=section.over_time, sees_sample=sees)
+        every = any(need.is_every for need in as_needs(attack.looks_at))
+        return every or not attack.sees_sample(spec)
 
     def _rows_guessed(self, attack: Any) -> int:
         """Of how many rows an attack is asked, 0 for all: a share is one answer about all."""
@@ -319,14 +328,15 @@ class _Planner:
             )
             whom = _adversaries(given, info, like, servers)
             labels = kind.each_label(info.labels, info.classes)
+            sample = self._rows_guessed(kind)
             for adversary, label in itertools.product(whom, labels):
                 yield i, AttackSpec(
                     name=entry.name, params=params, adversary=adversary,
                     known_rows=section.known_rows, prior=section.prior, aux_rows=section.aux_rows,
                     peer_model=section.peer_model, code=entry.code,
                     timeout=self.root.audit.timeout, of_label=label,
-                    sample=self._rows_guessed(kind),
-                    sees_sample=self.root.audit.messages == "sample", **own,
+                    sample=sample, sees_sample=sample > 0 and self.root.audit.messages == "sample",
+                    **own,
                 )  # fmt: skip
 
     def _added(self, section: int, title: str, dataset: str) -> list[Params]:

@@ -41,7 +41,7 @@ class Demand:
         return cls(
             spec.adversary, as_needs(attack.looks_at), spec.known_rows, spec.over_time,
             attack.policy(), spec.aux_rows, spec.victim,
-            spec if sees_sample(spec, attack) else None,
+            spec if attack.sees_sample(spec) else None,
         )  # fmt: skip
 
     @property
@@ -60,15 +60,10 @@ class Demand:
                     yield (*key[:3], "all+" if key[3].endswith("+") else "all")
 
 
-def sees_sample(spec: AttackSpec, attack: Attack) -> bool:
-    """Whether the attack is given messages of the rows that it guesses or was granted alone, in
-    forms that have one message of a row. Who looks back reads all, of which these are folded.
-    """
-    return spec.sees_sample and not (spec.over_time or attack.reads_batches)
-
-
 def list_sampled(demands: Iterable[Demand]) -> dict[Key, list[AttackSpec]]:
-    """What is asked for by such attacks alone, and which; ``centred`` is kept with ``mean``."""
+    """What is asked for by attacks that see a sample alone, and which; ``centred`` is kept with
+    ``mean``.
+    """
     asked: dict[Key, list[AttackSpec | None]] = {}
     for d in demands:
         for party, way, kind, form in d._kept():

@@ -20,7 +20,7 @@ from vflsec.core.view import Known, Schema, Table, Tables, View
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
 from vflsec.specs import OF_THE_LABELS, AttackSpec, list_victims
-from vflsec.train.demand import Demand, sees_sample
+from vflsec.train.demand import Demand
 
 
 def draw_known_rows(task: Task, seed: int, count: int) -> Known:
@@ -265,7 +265,7 @@ def assemble(
         rows = asked.aux
         aux = {p: (rows.to(device), task.x[p][rows].to(device, dtype)) for p in others}
     attack = _make_attack(spec)
-    if attack is not None and sees_sample(spec, attack):
+    if attack is not None and attack.sees_sample(spec):
         seen["tables"] = keep_asked(seen["tables"], asked.rows.to(device))
     told = spec.aux_rows or spec.peer_model or _find_target(spec) == "feature"
     shown = (*mine, *others) if told else mine
