@@ -148,7 +148,7 @@ def test_values_that_leave_nothing_of_all_others_are_refused(
     task = {"task": "regression"} if of == "y" else {}
     source = load_one(path, COLUMNS, **task)
     for seed in range(3):
-        with pytest.raises(DataError, match="within .* standard deviations") as found:
+        with pytest.raises(DataError, match=r"within .* standard deviations") as found:
             make_task(source, seed)
     (line,) = re.findall(r"(missing = .+?) under", str(found.value))
     mended = load_one(path, COLUMNS, **task, **tomllib.loads(line))
