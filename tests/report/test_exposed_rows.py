@@ -132,9 +132,15 @@ def test_rows_that_are_not_significant_are_said_where_a_gate_judges() -> None:
         ["6", "1", "11"], ["5", "212"],
     ]  # fmt: skip
     both = who(point(36.0), replace(wide, defense="none", strength=0.0, attack="direction"))
-    assert [int(k) for k in re.findall(r"excluded: (\d+)", " ".join(both))] == [244]
+    assert [int(k) for k in re.findall(r"Up to (\d+)", " ".join(both))] == [244]
     vague = replace(loud, leakage=Leakage((Against("logistic", 0.002, 2.0, 2.2, 5),), "logistic"))
     assert len(who(point(36.0), vague, judged="iso")) == 1
+    single = replace(
+        wide,
+        adversary="bureau",
+        leakage=Leakage((Against("logistic", 0.0, 0.0, 0.1, 1),), "logistic"),
+    )
+    assert len(who(point(36.0), wide, single, judged="iso")) == 1  # nothing bounds what it learns
 
 
 def test_no_page_says_that_nothing_leaks_beside_people_who_are_exposed() -> None:

@@ -5,6 +5,7 @@ Does it leak, how much and to whom, who is exposed, what stops it at what cost, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence, Set
 from enum import Enum, auto
 
@@ -263,9 +264,9 @@ def _who(
             yield from _say_who_counts(p, scored.get(p.answer, 0))
     for training, of in group_by(asked, lambda c: c.training).items():
         if not any(c.is_leak for c in of):
-            most = max(of, key=lambda c: c.most or 0.0)
+            most = max(of, key=lambda c: math.inf if c.most is None else c.most)
             where = capitalise(_at([training], several))
-            yield f"{where}, {_NONE_NAMED}.{_not_excluded(most, f'by {most.adversary}')}"
+            yield f"{where}, {_NONE_NAMED}.{_not_excluded(most, most.adversary)}"
 
 
 def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
@@ -285,10 +286,11 @@ def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
 
 
 def _not_excluded(c: LeakageClaim, by: str) -> str:
-    """`` Not excluded: 90 more of 1,000 rows by shop.``; '' where the seeds exclude nothing."""
+    """`` Up to 90 more of 1,000 rows are not excluded (shop).``; '' where seeds exclude nothing."""
     if c.most is None or c.most >= 1:
         return ""
-    return f" Not excluded: {_many(c.most)} more of 1,000 {name_rows(is_part=c.is_part)} {by}."
+    rows = name_rows(is_part=c.is_part)
+    return f" Up to {_many(c.most)} more of 1,000 {rows} are not excluded ({by})."
 
 
 def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
