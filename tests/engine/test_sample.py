@@ -105,6 +105,8 @@ def test_a_plan_says_what_is_sampled() -> None:
 
 SLOW = {"batch_inference", "exploit", "fsha", "grn", "sdar", "unsplit"}
 """Attacks that take long and read nothing that another one does not read."""
+OF_ALL_ROWS = {"property"}
+"""Those asked about all rows: for one of these every embedding is recorded whole."""
 
 
 def list_attacks() -> list[dict[str, Any]]:
@@ -113,7 +115,7 @@ def list_attacks() -> list[dict[str, Any]]:
     for name in registry.attacks.names():
         of: Any = registry.attacks.get(name)
         made = registry.attacks.create(name, of.quick)
-        if made.needs_own_training or name in SLOW:
+        if made.needs_own_training or name in SLOW | OF_ALL_ROWS:
             continue
         grants = {n.what for n in as_needs(made.needs)}
         section = {"name": name, "known_rows": 20, **of.quick}
