@@ -14,6 +14,7 @@ from audited import go as run
 from sampled import sampled
 from scipy import stats
 
+from vflsec.audit.gate import Gate
 from vflsec.audit.looks import Looks
 from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
@@ -153,21 +154,21 @@ def test_until_decided_adds_seeds_and_shares_the_error(
     assert len(set(planted.trained)) == len(planted.trained)
     assert main.main(["gate", str(tmp_path / "out")]) == 0
     with Store(tmp_path / "out", readonly=True) as store:
-        other = engine.judge(store, also=[{"max": 0.09}], only=True, export=False)
+        other = engine.judge(store, also=[Gate(max=0.09)], only=True, export=False)
     assert other.summary["gates"][0]["gate"]["confidence"] == verdict["gate"]["confidence"]
 
 
 def test_a_limit_of_the_command_line_has_the_confidence_of_the_audit(tmp_path: Path) -> None:
     """It was judged at 95 %, and passed where the scenario's same gate did not."""
     planted = Planted(LEAKS, {"norm": 0.02, "model_completion": 0.0}, sd=0.01)
-    text = gate(max=0.05, attack="norm", defense="defended")
-    assert go(planted, tmp_path, text, "--set", "audit.confidence=0.9999") == 3
+    asked = {"max": 0.05, "attack": "norm", "defense": "defended"}
+    assert go(planted, tmp_path, gate(**asked), "--set", "audit.confidence=0.9999") == 3
     with Store(tmp_path / "out", readonly=True) as store:
         record = store.record()
         (given,) = record.gates
         own, by_option = (
             engine.judge(store, also=also, only=True, export=False).summary["gates"][0]
-            for also in ([given], [{k: v for k, v in given.items() if k != "confidence"}])
+            for also in ([given], [Gate.ask(asked, record.confidence)])
         )
     assert own["gate"]["confidence"] == by_option["gate"]["confidence"] == 0.9999
     assert own["verdict"] == by_option["verdict"] == "INCONCLUSIVE"
@@ -183,7 +184,8 @@ def test_an_audit_of_little_confidence_has_gates_of_the_least_that_they_may_have
     assert go(planted, tmp_path, "", "--set", "audit.confidence=0.6") == 0
     assert main.main(["gate", str(tmp_path / "out"), "--max", "0.1", "--attack", "norm"]) == 1
     with Store(tmp_path / "out", readonly=True) as store:
-        found = engine.judge(store, also=[{"max": 0.1}], only=True, export=False)
+        asked = Gate.ask({"max": 0.1}, store.record().confidence)
+        found = engine.judge(store, also=[asked], only=True, export=False)
     assert {v["gate"]["confidence"] for v in found.summary["gates"]} == {0.8}
 
 

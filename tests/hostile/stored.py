@@ -81,7 +81,6 @@ RECORD: dict[str, tuple[str, Any]] = {
     "an escape in the file": ("scenario_file", "\x1b[31mx\n::error::y"),
     "a date of a number": ("when", 3),
     "visibility of text": ("visibility", ["x"]),
-    "lines of text": ("gate_lines", "xyz"),
     "algorithms of a number": ("algorithms", 3),
     "attacks of a number": ("attacks", 3),
     "known rows of text": ("known_rows", {"x": "y"}),

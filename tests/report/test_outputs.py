@@ -110,7 +110,7 @@ def test_verdicts_are_as_planted(summary: dict[str, Any]) -> None:
     assert found["advantage of any attack <= 0.1", 0.0] == "FAIL"
     assert found["advantage of any attack <= 0.1", 5.0] == "PASS"
     assert found["tight", 0.0] == "INCONCLUSIVE"
-    assert [v["line"] for v in summary["gates"][:2]] == [17, 17]
+    assert [v["gate"]["line"] for v in summary["gates"][:2]] == [17, 17]
 
 
 def test_junit_counts_and_reads_back(folder: Path, summary: dict[str, Any]) -> None:

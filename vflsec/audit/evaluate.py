@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from vflsec.audit import dosing, leakage
 from vflsec.audit import gate as gates
@@ -13,7 +12,6 @@ from vflsec.audit.baseline_verdicts import judge_regressions
 from vflsec.audit.dosing import Dose
 from vflsec.audit.findings import Finding, FindingKind, build_findings
 from vflsec.audit.judge import judge
-from vflsec.audit.looks import Looks
 from vflsec.audit.multilabel import LabelRow, build_label_findings, by_label
 from vflsec.audit.point import Identity, Point, Training
 from vflsec.audit.record import ROLES, AuditRecord
@@ -65,7 +63,7 @@ def evaluate(
     results: Sequence[CellResult],
     *,
     partial: bool = False,
-    also: Sequence[Mapping[str, Any]] = (),
+    also: Sequence[gates.Gate] = (),
     only: bool = False,
     before: Baseline | None = None,
 ) -> Evaluation:
@@ -76,9 +74,8 @@ def evaluate(
         results: its finished cells.
         partial: more is to come, so judge nothing: whoever stops where some results suit errs more
             often than by one look at all of them.
-        also: gates beside those of the scenario, as there: with the confidence of the audit unless
-            they have their own, and with their share of the error where seeds were added until
-            gates were decided.
+        also: gates beside those of the scenario. Each has its share of the error where seeds were
+            added until gates were decided.
         only: leave the gates of the scenario out.
         before: a baseline that advantages must not exceed, of
             :func:`vflsec.audit.baseline.read_baseline`.
@@ -96,8 +93,10 @@ def evaluate(
     )  # fmt: skip
     doses = dosing.build_curve(leakage.summarise(dosed, level), level)
     least = dosing.find_least_dose(doses)
-    own_gates = [] if only else [_gate(g, confidence, looks) for g in record.gates]
-    every_gate = [*own_gates, *(_gate(g, confidence, looks) for g in also)]
+    every_gate = [
+        replace(g, confidence=looks.narrow(g.confidence))
+        for g in (*(() if only else record.gates), *also)
+    ]
     audited = _gated(record, results, points)
     others: list[gates.Verdict] = []
     if not only:
@@ -110,8 +109,6 @@ def evaluate(
         for v in judge(audited if g.algorithm == "*" else points, [g], validated, least)
     ]  # fmt: skip
     verdicts += others
-    lines = dict(zip(own_gates, record.gate_lines, strict=False))
-    verdicts = [replace(v, line=lines.get(v.gate, 0)) for v in verdicts]
     labels = by_label(own, record.attacks, level)
     found = build_findings(points, verdicts, level, record.grants) if points else []
     of_section = {
@@ -201,17 +198,6 @@ def _with_roles(
     shown = {r.cell for r in own}
     out = [r if f"audit:{r.cell}" in record.datasets else replace(r, role="reference") for r in own]
     return out + [replace(r, role="control") for r in planted if r.cell not in shown]
-
-
-def _gate(section: Mapping[str, Any], confidence: float, looks: Looks) -> gates.Gate:
-    """A gate; each of several looks at it gets its share of the error.
-
-    One without a confidence has that of the audit, or the least that a gate may have.
-    """
-    known = {f.name for f in fields(gates.Gate)}
-    given = {k: v for k, v in section.items() if k in known}
-    gate = gates.Gate(**{"confidence": max(confidence, gates.LEAST_CONFIDENCE), **given})
-    return replace(gate, confidence=looks.narrow(gate.confidence))
 
 
 def _claims(record: AuditRecord, results: Sequence[CellResult]) -> list[Claimed]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -172,6 +172,7 @@ class Gate:
             the least leak that it could have detected (by the sensitivity test where there is
             one) must not exceed it. None: a PASS stands, with a warning where it exceeds `max`.
         name: for reports.
+        line: in the scenario's file, 0 where it has none.
 
     Raises:
         ConfigError: a gate that makes no sense, or that cannot fail because its limit is beyond
@@ -194,6 +195,7 @@ class Gate:
     confidence: float = USUAL
     detect: float | None = None
     name: str = ""
+    line: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         if self.metric in REPORTED:
@@ -222,6 +224,16 @@ class Gate:
             if not self.limits_leaks:
                 raise check.fail("gate: detect", "given with a max of advantage", self.detect)
             check.positive("gate: detect", self.detect)
+
+    @classmethod
+    def ask(cls, section: Mapping[str, Any], confidence: float, line: int = 0) -> Gate:
+        """The gate of a section; one without a confidence has that of the audit."""
+        made = cls(**section, line=line)
+        return made if "confidence" in section else made.judged_at(confidence)
+
+    def judged_at(self, confidence: float) -> Gate:
+        """The gate at the confidence of an audit, or at the least that a gate may have."""
+        return replace(self, confidence=max(confidence, LEAST_CONFIDENCE))
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Gate:
@@ -322,7 +334,6 @@ class Verdict(Identity):
         noise_found: of a claim, the largest share of the noise it takes that would have been found
             too little with a chance of 0.8, 0.5 for half of it.
         label: of the gate.
-        line: of the gate in the scenario's file, 0 where it has none.
     """
 
     gate: Gate
@@ -348,7 +359,6 @@ class Verdict(Identity):
     stuck: bool = False
     noise_found: float | None = None
     label: str = ""
-    line: int = 0
 
     def __post_init__(self) -> None:
         if not self.label:

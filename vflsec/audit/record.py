@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vflsec.audit.exposure import Protocol
+from vflsec.audit.gate import LEAST_CONFIDENCE, Gate
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.looks import Looks
 from vflsec.audit.point import Grants, Training
@@ -180,7 +181,7 @@ class AuditRecord(Recorded):
         scenario_toml: the resolved scenario; "" where recordings were audited.
         confidence: of the audit.
         baseline: what trains the AUC that relative improvement is over; None if nothing.
-        gates: as the scenario has them.
+        gates: of the scenario.
         datasets: name of the data set by "ROLE:CELL", see :data:`ROLES`.
         algorithms: what the training is called, by the same.
         wanted: keys of attacks by the key of a cell.
@@ -191,7 +192,6 @@ class AuditRecord(Recorded):
         scenario_source: where the scenario lies, as seen from the results, and what it held.
         files: hashes of the tables, by path.
         looks: how often the gates were judged while seeds were added.
-        gate_lines: line of each gate in the scenario's file, 0 where it has none.
         classes: number of classes by data set, 1 for a quantity and 0 for several labels.
         tables: what is known of the tables, by data set.
         refused: attacks that did not run, with the reason.
@@ -202,7 +202,7 @@ class AuditRecord(Recorded):
 
     scenario_toml: str
     confidence: float
-    gates: Sequence[Mapping[str, Any]]
+    gates: tuple[Gate, ...]
     datasets: Mapping[str, str]
     wanted: Mapping[str, Sequence[str]]
     known_rows: Mapping[str, int]
@@ -217,7 +217,6 @@ class AuditRecord(Recorded):
     scenario_source: ScenarioSource = field(default_factory=ScenarioSource)
     files: Mapping[str, str] = field(default_factory=dict)
     looks: Looks = field(default_factory=Looks)
-    gate_lines: Sequence[int] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, UserTables] = field(default_factory=dict)
     visibility: tuple[Protocol, ...] = ()
@@ -260,7 +259,9 @@ def read_record(found: Any) -> AuditRecord:
     if wrong:
         raise ValueError(", ".join(wrong))
     try:
-        return read_as(AuditRecord, found)
+        sure = max(found["confidence"], LEAST_CONFIDENCE)  # of gates that had none of their own
+        gates = [{"confidence": sure, **g} for g in found["gates"]]
+        return read_as(AuditRecord, {**found, "gates": gates})
     except (AttributeError, KeyError, TypeError):
         raise ValueError("values") from None
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from vflsec.audit.baseline import Baseline
+    from vflsec.audit.gate import Gate
     from vflsec.audit.record import AuditRecord
     from vflsec.audit.result import Audit
     from vflsec.report.tree import Report
@@ -66,11 +67,12 @@ def gate(
     said = {"metric": metric, "attack": attack, "adversary": adversary, "split": split,
             "target": target, "dataset": dataset, "defense": defense, "of": of,
             "strength": strength, "max": max_, "min": min_}  # fmt: skip
-    also = _list_limits(said, detect, scenario)
+    limits = _list_limits(said, detect, scenario)
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store:
-        record = _asked(store, scenario, None if also else detect)
+        record = _asked(store, scenario, None if limits else detect)
+        also = [limit.judged_at(record.confidence) for limit in limits]
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None and result.found.complete:
             raise VflsecError(
@@ -90,9 +92,7 @@ def gate(
     raise typer.Exit(result.exit_code)
 
 
-def _list_limits(
-    said: Mapping[str, Any], detect: float | None, scenario: str | None
-) -> list[dict[str, Any]]:
+def _list_limits(said: Mapping[str, Any], detect: float | None, scenario: str | None) -> list[Gate]:
     """The gate of the options, if they set a limit; the others then say what it is about."""
     from vflsec.audit.gate import Gate
 
@@ -107,12 +107,11 @@ def _list_limits(
             "gate: --max or --min, and --scenario, exclude each other. Leave one out."
         )
     limit = {k: v for k, v in {**said, "detect": detect}.items() if v is not None}
-    Gate(**limit)  # refuses what makes no sense
-    return [limit]
+    return [Gate(**limit)]
 
 
 def _renew_baseline(
-    path: Path, result: Audit, store: Store, record: AuditRecord, also: Sequence[Mapping[str, Any]]
+    path: Path, result: Audit, store: Store, record: AuditRecord, also: Sequence[Gate]
 ) -> None:
     """Write the results to the file, and say what it lacks."""
     from vflsec.audit.baseline import write_baseline
@@ -148,7 +147,6 @@ def _describe_open(beside: Audit) -> str:
 
 def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRecord:
     """The record with the gates to judge: its own, or an edited scenario's; with this `detect`."""
-    from vflsec.audit.gate import Gate
     from vflsec.engine.audit_record import replace_gates
 
     record = store.record() if scenario is None else replace_gates(store.record(), scenario)
@@ -158,19 +156,17 @@ def _asked(store: Store, scenario: str | None, detect: float | None) -> AuditRec
         )
     if detect is None:
         return record
-    every = record.gates
-    more = [{"detect": detect} if Gate(**g).limits_leaks else {} for g in every]
-    if not any(more):
+    if not any(g.limits_leaks for g in record.gates):
         raise VflsecError("gate: --detect: no gate limits an advantage. Add --max 0.1")
-    return replace(record, gates=[{**g, **m} for g, m in zip(every, more, strict=True)])
+    gates = (replace(g, detect=detect) if g.limits_leaks else g for g in record.gates)
+    return replace(record, gates=tuple(gates))
 
 
 def _judged(
-    store: Store, record: AuditRecord, also: Sequence[Mapping[str, Any]], before: Baseline | None,
+    store: Store, record: AuditRecord, also: Sequence[Gate], before: Baseline | None,
     scenario: str | None, console: Console,
 ) -> Audit:  # fmt: skip
     """The stored results judged by `also`, else by their scenario's gates; says whose they are."""
-    from vflsec.audit.gate import Gate
     from vflsec.audit.gate_selection import list_measured, list_unanswerable
     from vflsec.engine.audit_record import edited_tables, find_edited
     from vflsec.engine.evaluate_store import judge
@@ -178,9 +174,9 @@ def _judged(
 
     result = judge(store, record, export=False, also=also, only=bool(also), before=before)
     rows = list_measured(result.rows)
-    asked = also or (record.gates if scenario is not None else [])
+    asked = also or (record.gates if scenario is not None else ())
     for given in asked if result.found.complete else ():
-        for wrong in list_unanswerable(Gate(**given), rows):
+        for wrong in list_unanswerable(given, rows):
             option = f"--{wrong.key} " if wrong.key else ""
             raise VflsecError(f"gate: {option}{wrong.rule}")
     if not also:

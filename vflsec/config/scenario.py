@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -40,6 +40,9 @@ from vflsec.config.toml_text import format_toml, key_lines
 from vflsec.core import check
 from vflsec.runtime.plain_values import Plain, Table
 from vflsec.specs import hash_value
+
+if TYPE_CHECKING:
+    from vflsec.audit.gate import Gate
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
@@ -86,6 +89,23 @@ class Scenario:
             if isinstance(found, list) and len(found) == 1 and written == (name,):
                 resolved[name] = found[0]
         return format_toml(resolved)
+
+    def list_gates(self) -> tuple[Gate, ...]:
+        """Its gates, with the confidence of the audit where they have none.
+
+        Each has its line in the scenario's own file. One of a file that this extends has the line
+        which names that file.
+        """
+        from vflsec.audit.gate import Gate
+
+        own, above = self.origin.place.file, self.origin.find(("extends",)).line
+        made = []
+        for i, section in enumerate(self.root.gate):
+            at = self.origin.find(("gate", i))
+            line = at.line if at.file == own or not at.line else above
+            given = section.model_dump(exclude_none=True)
+            made.append(Gate.ask(given, self.root.audit.confidence, line))
+        return tuple(made)
 
     def error(self, path: KeyPath, rule: str, value: Any = None) -> Problem:
         """A problem found after loading, with its place in the file."""

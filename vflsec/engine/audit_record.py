@@ -62,7 +62,7 @@ def make_record(
         scenario_toml=scenario.to_toml(),
         confidence=plan.confidence,
         baseline=scenario.root.audit.baseline,
-        gates=[g.model_dump(exclude_none=True) for g in scenario.root.gate],
+        gates=scenario.list_gates(),
         datasets={at: g.data.name for at, g in roles.items()},
         algorithms={at: g.title for at, g in roles.items()},
         wanted=_wanted(plan),
@@ -77,7 +77,6 @@ def make_record(
         scenario_file=_seen_from_build(scenario),
         scenario_source=_source(scenario, folder),
         looks=looks,
-        gate_lines=_gate_lines(scenario),
         who=os.environ.get(AUDITOR, ""),
         command=Command(_asked(scenario), tuple(scenario.overrides)),
         when=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
@@ -127,17 +126,6 @@ def _wanted(plan: Plan) -> dict[str, list[str]]:
 def _tables(plan: Plan) -> dict[str, UserTables]:
     found = {g.data.name: g.data.tables for g in plan.groups}
     return {name: of for name, of in found.items() if of.tables or of.alignment}
-
-
-def _gate_lines(scenario: Scenario) -> list[int]:
-    """The line of each gate in the scenario's own file, 0 where it has none.
-
-    Of one that stands in a file which it extends, the line that names that file.
-    """
-    origin = scenario.origin
-    own, above = origin.place.file, origin.find(("extends",)).line
-    places = [origin.find(("gate", i)) for i in range(len(scenario.root.gate))]
-    return [p.line if p.file == own or not p.line else above for p in places]
 
 
 def _source(scenario: Scenario, folder: Path) -> ScenarioSource:
@@ -217,11 +205,9 @@ def replace_gates(record: AuditRecord, scenario: str) -> AuditRecord:
         raise ConfigError(
             f"{scenario}: {', '.join(changed)} differ from the audit. Run `{command}`."
         )
-    gates = loaded.root.gate
     return replace(
         record,
-        gates=[g.model_dump(exclude_none=True) for g in gates],
-        gate_lines=_gate_lines(loaded),
+        gates=loaded.list_gates(),
         scenario_toml=loaded.to_toml(),
         scenario_hash=loaded.hash,
         scenario_file=_seen_from_build(loaded),

@@ -104,9 +104,9 @@ def score(
         for i, (truth, of) in enumerate(zip(found, frozen.answers, strict=True))
     ]
     rows = [row for s in audited for row in list_rows(s.result)]
-    _check_gates(rows, gates)
+    asked = _read_gates(rows, gates, confidence)
     controls = _score_controls(frozen, audited, rows, confidence)
-    record = _make_record(frozen, audited, controls, gates, confidence, notes)
+    record = _make_record(frozen, audited, controls, asked, confidence, notes)
     # One transaction: a score that is killed leaves nothing that a second one would be refused for.
     with claim(Path(out)), Store(Path(out)) as store, store.transaction():
         if store.meta("audit") is not None:
@@ -189,14 +189,17 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
     return y
 
 
-def _check_gates(rows: Sequence[ResultRow], gates: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a gate that no result answers, if there are any, before anything is written."""
+def _read_gates(
+    rows: Sequence[ResultRow], sections: Sequence[Mapping[str, Any]], confidence: float
+) -> tuple[Gate, ...]:
+    """The gates; one that no result answers, if there are any, is refused before any writing."""
     points, keys = list_measured(complete_rows(rows)), [f.name for f in fields(Gate)]
-    for section in gates:
-        for key in section:
-            check.one_of("gate: key", key, keys)
-        for wrong in list_unanswerable(Gate(**section), points) if points else ():
-            raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
+    for key in (key for section in sections for key in section):
+        check.one_of("gate: key", key, keys)
+    made = tuple(Gate.ask(section, confidence) for section in sections)
+    for wrong in (w for g in made if points for w in list_unanswerable(g, points)):
+        raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
+    return made
 
 
 def _score_trace(
@@ -418,7 +421,7 @@ def _name_recording(spec: CellSpec) -> str:
 
 def _make_record(
     frozen: Frozen, audited: Sequence[_Scored], controls: Sequence[_Scored],
-    gates: Sequence[Mapping[str, Any]], confidence: float, notes: Sequence[str],
+    gates: tuple[Gate, ...], confidence: float, notes: Sequence[str],
 ) -> AuditRecord:  # fmt: skip
     """What judging needs, in the form that an audit of trainings leaves."""
     every = {p.spec.key: p.spec for s in audited for p in s.asked}
@@ -429,7 +432,7 @@ def _make_record(
         scenario_hash="",
         scenario_toml="",
         confidence=confidence,
-        gates=[dict(g) for g in gates],
+        gates=gates,
         datasets={at: s.result.spec.data["name"] for at, s in made.items()},
         algorithms={at: s.result.spec.algorithm for at, s in made.items()},
         wanted={

@@ -430,8 +430,7 @@ def _divide_gates(
 ) -> tuple[list[GateSection], dict[str, Unasked]]:
     """The gates that judge strengths of a defense; labels of the others, each with why not."""
     asked, unasked = [], {}
-    for section in loaded.root.gate:
-        gate = Gate(**section.model_dump(exclude_none=True))
+    for section, gate in zip(loaded.root.gate, loaded.list_gates(), strict=True):
         of = gate.target if gate.attack == "*" else _target_of(strip_label(gate.attack))
         if gate.metric == EPSILON and not claims:
             unasked[gate.label] = Unasked.NO_CLAIM

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from vflsec.audit.gate import Gate
 from vflsec.audit.gate_selection import Planned, list_unanswerable
 from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import choose_primary
@@ -145,8 +144,7 @@ def find_unanswered(
     if not scenario.root.gate:
         return
     rows = list(_list_planned(groups, refused, phases))
-    for i, section in enumerate(scenario.root.gate):
-        gate = Gate(**section.model_dump(exclude_none=True))
+    for i, gate in enumerate(scenario.list_gates()):
         for wrong in list_unanswerable(gate, rows):
             yield scenario.error(
                 ("gate", i, *([wrong.key] if wrong.key else [])), wrong.rule, wrong.value

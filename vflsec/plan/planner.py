@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.alignment import find_alignment
 from vflsec.audit.exposure import Protocol
-from vflsec.audit.gate import Gate
 from vflsec.audit.leakage import defense_point
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
@@ -167,7 +166,7 @@ class _Planner:
         if self.problems:
             return
         seeds, self.grid = self.root.audit.seeds, self.cells.grid()
-        gates = [Gate(**g.model_dump(exclude_none=True)) for g in self.root.gate]
+        gates = self.scenario.list_gates()
         for info in infos:
             source = self.sources[info.name]
             check_divisible(source, info.split, seeds)

@@ -86,4 +86,4 @@ def _find_line(v: Verdict, summary: Summary) -> str:
     file = clean(summary.scenario_file)
     if not file or Path(file).is_absolute():
         return ""
-    return f",file={escape_annotation(file, field=True)},line={int(v.line or 1)}"
+    return f",file={escape_annotation(file, field=True)},line={int(v.gate.line or 1)}"

@@ -117,6 +117,7 @@ def _uri(file: str) -> str:
 
 
 def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
+    line = max(int(v.gate.line), 1) if summary.scenario_file else 1
     return {
         "ruleId": f"vflsec/{v.gate.metric}",
         "ruleIndex": index,
@@ -126,7 +127,7 @@ def _result(v: Verdict, name: str, index: int, summary: Summary) -> Json:
             {
                 "physicalLocation": {
                     "artifactLocation": {"uri": _uri(clean(summary.scenario_file))},
-                    "region": {"startLine": max(int(v.line if summary.scenario_file else 1), 1)},
+                    "region": {"startLine": line},
                 }
             }
         ],
