@@ -134,16 +134,21 @@ def test_memory_is_that_of_what_attacks_are_given(plan: Plan) -> None:
     group = plan.groups[0]
     cells, data = (group.cells * 4)[:4], replace(group.data, rows=10**6, labelled=600_000)
 
-    def memory(name: str, **more: Any) -> float:
-        asked = (AttackSpec(name, {}, ("passive",), **more),)
-        return estimate([replace(group, cells=cells, data=data, attacks=asked)]).memory_bytes
+    def memory(name: str, of: str = "splitnn", who: str = "passive", **more: Any) -> float:
+        asked, run = (
+            (AttackSpec(name, {}, (who,), **more),),
+            [replace(c, algorithm=of, params={}) for c in cells],
+        )
+        return estimate([replace(group, cells=run, data=data, attacks=asked)]).memory_bytes
 
-    apart = memory("output", sample=20_000, sees_sample=True)
-    assert memory("norm", sample=20_000, sees_sample=True) == apart
-    assert memory("norm", sample=20_000) > 1.1 * apart
+    none = memory("output")  # a passive party gets no prediction
+    some = memory("norm", sample=20_000, sees_sample=True)
+    assert none < some < memory("norm") / 1.1
     every = memory("dictionary")
     assert every > 2 * memory("norm")
     assert memory("dictionary", sample=20_000, sees_sample=True) == every
+    assert memory("glm_gradient", "vertical_glm", "coordinator") == none  # messages about no row
+    assert memory("leaf_vote", "secureboost") > 1.5 * none  # nodes of all rows of every tree
 
 
 def test_a_machine_is_as_slow_as_its_fastest_of_three_tries() -> None:

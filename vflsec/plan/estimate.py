@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.leakage import defense_point
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.needs import as_needs
 from vflsec.core.phase import expect_epochs
 from vflsec.plan.cells import list_claimants
+from vflsec.plan.observe import System
 from vflsec.plan.values import Encryption, Price, split_chunks
 from vflsec.plugins import registry
 from vflsec.specs import left_out
@@ -328,15 +330,21 @@ def _count_recorded(group: Group) -> float:
 
     Of a message the payload, and how often and when it came; of every message of every epoch also
     whose it is. Where one of a row is kept there is room for all rows, of which training ones come.
+    Messages about no row are few beside these.
     """
+    system = System(group.data, group.cells[0])
     passed = group.data.labelled or group.data.rows
-    width = (read_settings(group).get("cut") or 8) * max(1, len(group.data.passive))
+    times = _count_trained(group) or getattr(system.algorithm, "rounds", 0)
+    cut = (read_settings(group).get("cut") or 8) * max(1, len(group.data.passive))
     kept: dict[tuple[tuple[str, ...], str], float] = {}
     for spec in group.attacks:
         attack = registry.attacks.create(spec.name, spec.params)
-        for need in (n for n in as_needs(attack.looks_at) if n.kind):
+        for need in as_needs(attack.looks_at):
+            if not system.records(need, spec.adversary):
+                continue
+            width = cut if KINDS[need.kind].comes_again else 1
             if spec.over_time or need.is_every:
-                numbers = 2 * passed * _count_trained(group) * (width + 6)
+                numbers = 2 * passed * times * (width + 6)
             else:
                 some = 4 * spec.sample if attack.sees_sample(spec) else math.inf
                 numbers = min(some, group.data.rows + passed) * (width + 3)

@@ -84,6 +84,19 @@ class System:
         sends = getattr(self.algorithm, "sends", None)
         return None if sends is None else reroute(sends, self.info, self.cell)
 
+    def find_roles(self, parties: Iterable[str]) -> set[str]:
+        """Roles of parties; a server is a role of its own."""
+        of = {self.info.active: "active"} | {p: p for p in self.algorithm.servers}
+        return {of.get(p, "passive") for p in parties}
+
+    def records(self, need: Need, adversary: Iterable[str]) -> bool:
+        """Whether messages about rows are kept for a need: the adversary may get such."""
+        kind = KINDS.get(need.kind)
+        if kind is None or not kind.has_rows:
+            return False
+        roles = self.find_roles(adversary)
+        return self.sends is None or _is_read(need, roles, self.algorithm, self.sends)
+
     @cached_property
     def facts(self) -> Facts | None:
         """What every party will know of the run; None where only the run does."""
@@ -108,10 +121,8 @@ class _Question:
 
     @cached_property
     def roles(self) -> set[str]:
-        """Of the adversary's parties; a server is a role of its own."""
-        of = {self.system.info.active: "active"}
-        of |= {p: p for p in self.system.algorithm.servers}
-        return {of.get(p, "passive") for p in self.spec.adversary}
+        """Of the adversary's parties."""
+        return self.system.find_roles(self.spec.adversary)
 
 
 def find_refusal(attack: Attack, spec: AttackSpec, system: System) -> Refusal | None:

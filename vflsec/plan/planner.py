@@ -215,8 +215,11 @@ class _Planner:
         return every or not attack.sees_sample(spec)
 
     def _rows_guessed(self, attack: Any) -> int:
-        """Of how many rows an attack is asked, 0 for all: a share is one answer about all."""
-        return 0 if attack.target == "property" else self.root.audit.sample or 0
+        """Of how many rows an attack is asked, 0 for all: a share is one answer about all that it
+        is given messages of.
+        """
+        whole = attack.target == "property" and self.root.audit.messages == "all"
+        return 0 if whole else self.root.audit.sample or 0
 
     def _info(self, data: Data) -> tuple[DataInfo, Source]:
         section = data.model_dump(exclude_defaults=True)
