@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
-from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.nn.replicas import Composite, Replicas, Run, composite
 
 
-class Joint(nn.Module):
+@composite
+class Joint(Composite):
     """Bottoms side by side: rows (b, sum of flat widths) -> embeddings side by side (b, sum of d).
 
     Args:
@@ -27,26 +28,13 @@ class Joint(nn.Module):
         self.bottoms = nn.ModuleList(bottoms)
         self.shapes = [tuple(s) for s in shapes]
 
-    def forward(self, x: Tensor) -> Tensor:
-        parts = x.split([math.prod(s) for s in self.shapes], dim=1)
+    def combine(self, run: Run, x: Tensor) -> Tensor:
+        parts = x.split([math.prod(s) for s in self.shapes], dim=-1)
         made = [
-            f(p.reshape(len(p), *s)).flatten(1)
-            for f, p, s in zip(self.bottoms, parts, self.shapes, strict=True)
+            run(f"bottoms.{k}", p.reshape(*p.shape[:-1], *s)).flatten(x.dim() - 1)
+            for k, (p, s) in enumerate(zip(parts, self.shapes, strict=True))
         ]
-        return torch.cat(made, dim=1)
-
-
-@stacked(Joint)
-def _joint(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
-    assert isinstance(module, Joint)
-    parts = x.split([math.prod(shape) for shape in module.shapes], dim=2)
-    made = [
-        apply(
-            s, f"{prefix}bottoms.{k}.", f, p.reshape(*p.shape[:2], *module.shapes[k]), train
-        ).flatten(2)
-        for k, (f, p) in enumerate(zip(module.bottoms, parts, strict=True))
-    ]
-    return torch.cat(made, dim=2)
+        return torch.cat(made, dim=-1)
 
 
 def own_model(view: View, part: str = "bottom") -> nn.Module | None:

@@ -22,7 +22,7 @@ from vflsec.nn import optim
 from vflsec.nn.dense import backward, forward
 from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.models import mlp
-from vflsec.nn.replicas import LEAST, Replicas, apply, draws_random, stacked
+from vflsec.nn.replicas import LEAST, Composite, Replicas, Run, composite, draws_random, stacked
 from vflsec.nn.rows import ROWS, in_pieces, spread
 
 
@@ -46,22 +46,16 @@ def _standardise(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: 
     return (x - s.buffers[f"{prefix}mean"].unsqueeze(1)) / s.buffers[f"{prefix}sd"].unsqueeze(1)
 
 
-class Completed(nn.Module):
+@composite
+class Completed(Composite):
     """An own bottom followed by an inference head."""
 
     def __init__(self, bottom: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.bottom, self.head = bottom, head
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.bottom(x))
-
-
-@stacked(Completed)
-def _completed(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
-    assert isinstance(module, Completed)
-    h = apply(s, f"{prefix}bottom.", module.bottom, x, train)
-    return apply(s, f"{prefix}head.", module.head, h, train)
+    def combine(self, run: Run, x: Tensor) -> Tensor:
+        return run("head", run("bottom", x))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from vflsec.core.rng import as_global, generator
 from vflsec.core.view import Schema
 from vflsec.nn.images import resnet18
 from vflsec.nn.models import TabularInput
-from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.nn.replicas import Composite, Run, composite
 
 POOLINGS = ("mean", "concat", "cross", "local")
 
@@ -68,7 +68,8 @@ def resnet_encoder(schema: Schema, out: int, *, stem: str = "imagenet") -> nn.Se
     return nn.Sequential(OrderedDict(bottom=bottom, top=top))
 
 
-class Towers(nn.Module):
+@composite
+class Towers(Composite):
     """A party's cross-party and local encoders, or one of them, pooled.
 
     Input (b, ...), output (b, d): the mean of both, both side by side (2d), or the only one there.
@@ -88,8 +89,8 @@ class Towers(nn.Module):
             assert local is not None
             self.local = local
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.pool([m(x) for m in self.children()])
+    def combine(self, run: Run, x: Tensor) -> Tensor:
+        return self.pool([run(name, x) for name, _ in self.named_children()])
 
     def pool(self, parts: Sequence[Tensor]) -> Tensor:
         """Representations (..., d) of the towers there are -> (..., d) or (..., 2d)."""
@@ -98,13 +99,6 @@ class Towers(nn.Module):
         if self.pooling == "concat":
             return torch.cat(list(parts), dim=-1)
         return 0.5 * parts[0] + 0.5 * parts[1]
-
-
-@stacked(Towers)
-def _towers(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
-    assert isinstance(module, Towers)
-    parts = [apply(s, f"{prefix}{n}.", m, x, train) for n, m in module.named_children()]
-    return module.pool(parts)
 
 
 def small_weights(encoder: nn.Module, tower: str, std: float) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vflsec.core import check
 from vflsec.core.view import Schema
-from vflsec.nn.replicas import Replicas, apply, stacked
+from vflsec.nn.replicas import Composite, Replicas, Run, composite, stacked
 
 BOTTOMS = ("conv", "resnet", "wideresnet")
 """Kinds of bottoms for images."""
@@ -27,7 +27,8 @@ NORMALISED = ("resnet", "wideresnet")
 """Those that normalise over the batch, so that a row's embedding in training depends on others."""
 
 
-class BasicBlock(nn.Module):
+@composite
+class BasicBlock(Composite):
     """Two 3 x 3 convolutions beside a shortcut.
 
     Args:
@@ -48,8 +49,8 @@ class BasicBlock(nn.Module):
                 nn.Conv2d(inputs, out, 1, stride, bias=False), nn.BatchNorm2d(out)
             )
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.body(x) + self.shortcut(x))
+    def combine(self, run: Run, x: Tensor) -> Tensor:
+        return torch.relu(run("body", x) + run("shortcut", x))
 
 
 def build_convolutional(
@@ -80,7 +81,8 @@ def build_convolutional(
     return nn.Sequential(*layers, nn.Linear(before * height * width, out))
 
 
-class WideBlock(nn.Module):
+@composite
+class WideBlock(Composite):
     """Normalise, ReLU, convolve 3 x 3, twice, beside a shortcut ("B(3, 3)", before-activated).
 
     Where the shape changes, the shortcut is a 1 x 1 convolution of the activated input.
@@ -102,9 +104,9 @@ class WideBlock(nn.Module):
         if not self.same:
             self.shortcut = nn.Conv2d(inputs, out, 1, stride, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
-        return self.body(h) + self.shortcut(x if self.same else h)
+    def combine(self, run: Run, x: Tensor) -> Tensor:
+        h = run("first", x)
+        return run("body", h) + run("shortcut", x if self.same else h)
 
 
 def image_bottom(
@@ -216,19 +218,6 @@ def resnet18(
 
 def _stage(inputs: int, out: int, stride: int) -> nn.Sequential:
     return nn.Sequential(BasicBlock(inputs, out, stride), BasicBlock(out, out))
-
-
-@stacked(BasicBlock)
-def _block(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
-    body = apply(s, f"{prefix}body.", module.body, x, train)
-    return torch.relu(body + apply(s, f"{prefix}shortcut.", module.shortcut, x, train))
-
-
-@stacked(WideBlock)
-def _wide_block(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
-    h = apply(s, f"{prefix}first.", module.first, x, train)
-    beside = apply(s, f"{prefix}shortcut.", module.shortcut, x if module.same else h, train)
-    return apply(s, f"{prefix}body.", module.body, h, train) + beside
 
 
 @stacked(nn.Conv2d)

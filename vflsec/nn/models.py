@@ -16,7 +16,7 @@ from vflsec.core import check
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.nn.module_check import rows_of, try_module
-from vflsec.nn.replicas import LEAST, PASSING, Replicas, apply, stacked
+from vflsec.nn.replicas import LEAST, PASSING, Composite, Replicas, Run, composite, stacked
 from vflsec.plugins.loading import contain, describe_error, find_place, hash_source
 from vflsec.runtime.out_of_memory import count_memory
 from vflsec.specs import Params
@@ -25,27 +25,20 @@ KNUTH = 2654435761
 """Multiplier of Fibonacci hashing to 32 bits (Knuth, "The art of computer programming" 3, 6.4)."""
 
 
-class Twin(nn.Module):
+@composite
+class Twin(Composite):
     """Two models side by side on the same rows (b, ...) -> [unique(x), common(x)], (b, 2d)."""
 
     def __init__(self, unique: nn.Module, common: nn.Module) -> None:
         super().__init__()
         self.unique, self.common = unique, common
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.unique(x), self.common(x)], dim=-1)
+    def combine(self, run: Run, x: Tensor) -> Tensor:
+        return torch.cat([run("unique", x), run("common", x)], dim=-1)
 
 
-@stacked(Twin)
-def _twin(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
-    assert isinstance(module, Twin)
-    parts = [
-        apply(s, f"{prefix}{name}.", inner, x, train) for name, inner in module.named_children()
-    ]
-    return torch.cat(parts, dim=-1)
-
-
-class TabularInput(nn.Module):
+@composite
+class TabularInput(Composite):
     """Numeric columns as they are, each categorical one as a learned vector.
 
     Input (b, d) with categorical codes stored as floats; output (b, p) with
@@ -78,25 +71,16 @@ class TabularInput(nn.Module):
         spread = codes * KNUTH % 2**32 * (table.num_embeddings - 1) >> 32
         return torch.where(codes == 0, 0, 1 + spread)
 
-    def forward(self, x: Tensor) -> Tensor:
-        parts = [x[:, self.numeric]] if self.numeric else []
-        for k, (i, table) in enumerate(zip(self.categorical, self.tables, strict=True)):
-            parts.append(table(self.row(k, x[:, i])))
-        return torch.cat(parts, dim=1)
+    def combine(self, run: Run, x: Tensor) -> Tensor:
+        if not self.categorical:
+            return x
+        parts = [x[..., self.numeric]] if self.numeric else []
+        for k, i in enumerate(self.categorical):
+            parts.append(run(f"tables.{k}", self.row(k, x[..., i])))
+        return torch.cat(parts, dim=-1)
 
 
 PASSING.add(TabularInput)
-
-
-@stacked(TabularInput)
-def _tabular(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: bool) -> Tensor:
-    assert isinstance(module, TabularInput)
-    if not module.categorical:
-        return x
-    parts = [x[..., module.numeric]] if module.numeric else []
-    for k, (i, table) in enumerate(zip(module.categorical, module.tables, strict=True)):
-        parts.append(apply(s, f"{prefix}tables.{k}.", table, module.row(k, x[..., i]), train))
-    return torch.cat(parts, dim=-1)
 
 
 @stacked(nn.ModuleList)
