@@ -1,8 +1,6 @@
-"""Encoders: published sizes, stacking by rules equal to a loop, pooling, shared submodules."""
+"""Encoders: published sizes, statistics in stacks, pooling, shared submodules."""
 
 from __future__ import annotations
-
-import copy
 
 import pytest
 import torch
@@ -36,36 +34,6 @@ def rows(schema: Schema, r: int, b: int) -> torch.Tensor:
     if schema.cardinalities:
         x[..., 2] = torch.arange(r * b).reshape(r, b) % 4
     return x
-
-
-@pytest.mark.parametrize("kind", ["mlp", "imagenet", "small"])
-def test_stacked_equals_the_loop_of_modules(kind: str) -> None:
-    schema = TABLE if kind == "mlp" else IMAGE
-
-    def build() -> nn.Module:
-        if kind == "mlp":
-            return mlp_encoder(schema, (8,), 8, embedding=4)
-        return resnet_encoder(schema, 16, stem=kind)
-
-    with as_global(generator(1, kind)):
-        modules = [build().double() for _ in range(3)]
-    stack = Replicas(modules, dtype=torch.float64)
-    assert stack.path == "stacked"
-    x = rows(schema, 3, 6)
-    twins = [copy.deepcopy(m).train() for m in modules]
-    got = stack(x)
-    got.square().sum().backward()
-    for r, m in enumerate(twins):
-        want = m(x[r])
-        torch.testing.assert_close(got[r], want, rtol=1e-10, atol=1e-10)
-        want.square().sum().backward()
-        for k, p in m.named_parameters():
-            torch.testing.assert_close(stack.params[k].grad[r], p.grad, rtol=1e-8, atol=1e-8)
-        for k, b in m.named_buffers():
-            torch.testing.assert_close(stack.buffers[k][r], b, rtol=1e-10, atol=1e-12)
-    twins = [m.eval() for m in twins]
-    for r, m in enumerate(twins):
-        torch.testing.assert_close(stack(x, train=False)[r], m(x[r]), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d, nn.BatchNorm2d])

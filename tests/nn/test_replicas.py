@@ -12,6 +12,8 @@ from vflsec.core.party import Party
 from vflsec.core.rng import Streams, as_global, generator
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError
+from vflsec.nn.encoders import mlp_encoder, resnet_encoder
+from vflsec.nn.images import build_convolutional
 from vflsec.nn.models import TabularInput, build_bottom, from_path, mlp
 from vflsec.nn.replicas import LEAST, ReplicaFallbackWarning, Replicas
 
@@ -48,40 +50,43 @@ class Drops(nn.Module):
         return self.drop(self.inner(x))
 
 
+TABLE = Schema(("a", "b", "c"), (0, 4, 0), (3,))
+IMAGE = Schema((), (), (3, 8, 8))
 CASES = {
-    "mlp": (lambda: mlp([6, 8, 3]), "stacked"),
-    "layer_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Tanh()), "stacked"),
-    "batch_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU()), "stacked"),
-    "odd": (Odd, "vmap"),
+    "mlp": (lambda: mlp([6, 8, 3]), (6,)),
+    "layer_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Tanh()), (6,)),
+    "batch_norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU()), (6,)),
+    "odd": (Odd, (6,)),
+    "conv": (lambda: build_convolutional(IMAGE, (5, 4), 6), IMAGE.shape),
+    "tabular": (lambda: build_bottom(TABLE, (5,), 2, width=0), (3,)),
+    "encoder": (lambda: mlp_encoder(TABLE, (8,), 8, embedding=4), (3,)),
+    "imagenet": (lambda: resnet_encoder(IMAGE, 16, stem="imagenet"), IMAGE.shape),
+    "small": (lambda: resnet_encoder(IMAGE, 16, stem="small"), IMAGE.shape),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("train", [True, False])
-def test_stack_equals_loop(name: str, train: bool) -> None:
-    make, path = CASES[name]
+def test_stack_equals_loop(name: str) -> None:
+    """Outputs, gradients and running statistics of training, then outputs of use."""
+    make, shape = CASES[name]
+    near = 1e-10 if name in ("encoder", "imagenet", "small") else 1e-12
     modules, stack = build(make)
-    assert stack.path == path
-    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
-    alone = torch.stack([m.train(train)(x[r]) for r, m in enumerate(modules)])
-    torch.testing.assert_close(stack(x, train=train), alone, rtol=1e-12, atol=1e-12)
-    if train and name == "batch_norm":
-        for r, m in enumerate(modules):
-            torch.testing.assert_close(
-                stack.buffers["1.running_var"][r], m[1].running_var, rtol=1e-12, atol=1e-12
-            )
-            assert int(stack.buffers["1.num_batches_tracked"][r]) == 1
-
-
-@pytest.mark.parametrize("name", ["mlp", "odd"])
-def test_gradients_equal_loop(name: str) -> None:
-    modules, stack = build(CASES[name][0])
-    x = torch.randn(4, 10, 6, dtype=torch.float64, generator=generator(0, "x"))
-    stack(x).square().sum().backward()
+    assert stack.path == ("vmap" if name == "odd" else "stacked")
+    x = torch.randn(4, 10, *shape, dtype=torch.float64, generator=generator(0, "x"))
+    if name in ("tabular", "encoder"):
+        x[..., 1] = torch.arange(40).reshape(4, 10) % 4
+    got = stack(x)
+    got.square().sum().backward()
     for r, m in enumerate(modules):
-        m(x[r]).square().sum().backward()
+        want = m(x[r])
+        want.square().sum().backward()
+        torch.testing.assert_close(got[r], want, rtol=near, atol=near)
         for k, p in m.named_parameters():
-            torch.testing.assert_close(stack.params[k].grad[r], p.grad, rtol=1e-11, atol=1e-11)
+            torch.testing.assert_close(stack.params[k].grad[r], p.grad, rtol=near, atol=near)
+        for k, b in m.named_buffers():
+            torch.testing.assert_close(stack.buffers[k][r], b, rtol=near, atol=1e-12)
+    alone = torch.stack([m.eval()(x[r]) for r, m in enumerate(modules)])
+    torch.testing.assert_close(stack(x, train=False), alone, rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("shape", [(7, 5, 1), (1, 5, 3), (16, 1, 4), (16, 30, 2), (64, 12, 64)])
@@ -154,29 +159,21 @@ def test_wrong_replica_count_is_an_error() -> None:
         stack(torch.zeros(3, 5, 3, dtype=torch.float64))
 
 
-SCHEMA = Schema(("a", "b", "c"), (0, 4, 0), (3,))
-
-
 def test_tabular_input_embeds_categories() -> None:
-    modules, stack = build(lambda: build_bottom(SCHEMA, (5,), 2, width=0))
-    x = torch.tensor([[0.5, 2.0, -1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
-    wide = x.expand(4, -1, -1)
-    alone = torch.stack([m(x) for m in modules])
-    torch.testing.assert_close(stack(wide), alone, rtol=1e-12, atol=1e-12)
-    first = modules[0][0]
+    first = build_bottom(TABLE, (5,), 2, width=0)[0]
     assert isinstance(first, TabularInput)
     assert first.out_features == 2 + 3  # two numeric columns, width ceil(sqrt(4)) + 1
 
 
 def test_own_module_by_path() -> None:
-    module = from_path("torch.nn:Flatten", SCHEMA, 3)
+    module = from_path("torch.nn:Flatten", TABLE, 3)
     assert module(torch.zeros(4, 3)).shape == (4, 3)
     with pytest.raises(ConfigError, match=r"'package\.module:Name'"):
-        from_path("nothing", SCHEMA, 2)
+        from_path("nothing", TABLE, 2)
     with pytest.raises(ConfigError, match="cannot be imported"):
-        from_path("no_such_module:Thing", SCHEMA, 2)
+        from_path("no_such_module:Thing", TABLE, 2)
     with pytest.raises(ConfigError, match=r"must map a batch of 3 to \(3, 2\), got \(3, 3\)"):
-        from_path("torch.nn:Identity", SCHEMA, 2)
+        from_path("torch.nn:Identity", TABLE, 2)
 
 
 @pytest.mark.parametrize("width", [1, 3, 10, 16])

@@ -1,4 +1,4 @@
-"""ResNet and wide ResNet bottoms: published sizes, the formula written out, the stack, refusals."""
+"""Image bottoms: shapes and published sizes, the formula written out, the stack, refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vflsec.core.task import Stack, Task
 from vflsec.core.view import Schema
 from vflsec.data.prepare import make_task
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.nn.images import image_bottom, wide_resnet
+from vflsec.nn.images import build_convolutional, image_bottom, wide_resnet
 from vflsec.nn.replicas import Replicas
 from vflsec.plugins import registry
 from vflsec.train.loop import predict
@@ -28,6 +28,23 @@ SMALL: dict[str, Any] = {"batch_size": 32, "patience": 0, "lr": 0.01, "epochs": 
 
 def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("channels", "shape", "linear"),
+    [((6,), (1, 8, 4), 6 * 4 * 2), ((6, 5), (1, 8, 4), 5 * 2 * 1), ((6, 5, 4), (1, 8, 4), 4 * 2),
+     ((7,), (3, 32, 16), 7 * 16 * 8), ((), (3, 4, 4), 48)],
+)  # fmt: skip
+def test_pools_as_long_as_there_is_something_to_pool(
+    channels: tuple[int, ...], shape: tuple[int, int, int], linear: int
+) -> None:
+    made = build_convolutional(Schema((), (), shape), channels, 9)
+    last = made[-1]
+    assert isinstance(last, nn.Linear)
+    assert last.in_features == linear
+    assert made(torch.zeros(2, *shape)).shape == (2, 9)
+    convolutions = [m for m in made if isinstance(m, nn.Conv2d)]
+    assert [m.out_channels for m in convolutions] == list(channels)
 
 
 @pytest.mark.parametrize(
