@@ -22,20 +22,10 @@ from vflsec.plugins import registry
 from vflsec.runtime.mkl import in_one_order
 from vflsec.specs import CellSpec, DefenseSpec
 
-holds = pytest.mark.skipif(
+
+@pytest.mark.skipif(
     bool(batch_invariance.find_variant_layers()), reason=batch_invariance.find_warning()
 )
-
-
-@holds
-def test_products_of_many_odd_shapes() -> None:
-    g = torch.Generator().manual_seed(0)
-    odd = [2 * torch.randint(0, 40, (3,), generator=g) + 1 for _ in range(20)]
-    shapes = [tuple(map(int, s)) for s in odd] + [(7, 512, 1), (129, 65, 33), (512, 13, 63)]
-    assert batch_invariance.find_variant_layers(shapes, (0, 7, 13, 19)) == []  # type: ignore[arg-type]
-
-
-@holds
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("hidden", "cut", "batch"), [((37,), 5, 64), ((30, 9), 3, 17), ((7, 11), 1, 33)]
