@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from vflsec import load_scenario
 from vflsec.audit.point import Grants
 from vflsec.cli.main import main
 from vflsec.config.problems import ScenarioError
+from vflsec.config.scenario import Scenario
 from vflsec.data import prepare
 from vflsec.engine.audit_record import make_record
 from vflsec.engine.dry_run import make_plan
@@ -29,9 +31,23 @@ from vflsec.train import cohort as train_cohort
 PASSIVE = ("passive1", "passive2")
 
 
-def plan(change: dict[str, Any] | None = None, sets: list[str] | None = None) -> Plan:
-    sections = tomllib.loads(SCENARIO) | (change or {})
-    return make_plan(load_scenario(sections, sets or []), load=source, try_out=False)
+CONTROLLED: dict[str, Any] = {"gate": [{"max": 0.1}], "audit": {"positive_control": True}}
+
+
+def scenario(change: dict[str, Any] | None = None, sets: Sequence[str] = ()) -> Scenario:
+    return load_scenario(tomllib.loads(SCENARIO) | (change or {}), sets)
+
+
+def plan(
+    change: dict[str, Any] | None = None, sets: Sequence[str] = (), load: Any = source
+) -> Plan:
+    return make_plan(scenario(change, sets), load=load, try_out=False)
+
+
+def two_worlds(section: Any, seed: int, base: Path) -> Any:
+    found = source(section, seed, base)
+    name = "control_gaussian" if section["name"] == "control_gaussian" else found.name
+    return replace(found, name=name)
 
 
 def test_cells_are_data_times_strengths_times_seeds_plus_references() -> None:
@@ -234,7 +250,7 @@ def test_settings_of_parties_reach_the_cells() -> None:
 
 
 def test_the_positive_control_runs_undefended_where_a_gate_asks() -> None:
-    gate = {"gate": [{"max": 0.1}]}
+    gate = {"gate": CONTROLLED["gate"]}
     assert all(g.role != "control" for g in plan(gate).groups)
     found = plan(gate, ["audit.positive_control=true", "algorithm.epochs=2"])
     control = [g for g in found.groups if g.role == "control"]
@@ -252,12 +268,10 @@ def test_the_positive_control_runs_undefended_where_a_gate_asks() -> None:
 
 
 def test_a_rare_class_is_planted_for_guesses_of_labels_alone() -> None:
-    sections = tomllib.loads(SCENARIO) | {
-        "data": [{"name": "leaky"}], "gate": [{"max": 0.1}], "audit": {"positive_control": True},
-    }  # fmt: skip
+    leaky = CONTROLLED | {"data": [{"name": "leaky"}]}
     inversion = {"name": "embedding_inversion", "adversary": "active", "aux_rows": 20}
     for attacks, rare in (([{"name": "norm"}, inversion], [["norm"]]), ([inversion], [])):
-        found = make_plan(load_scenario(sections | {"attack": attacks}), try_out=False)
+        found = plan(leaky | {"attack": attacks}, load=None)
         planted = [g for g in found.groups if g.role == "control"]
         assert [a.label for a in planted[0].attacks] == [a["name"] for a in attacks]
         assert [[a.label for a in g.attacks] for g in planted[1:]] == rare
@@ -267,11 +281,7 @@ def test_a_rare_class_is_planted_for_guesses_of_labels_alone() -> None:
 def test_every_planted_training_has_its_main_task(name: str) -> None:
     """Where all attacks need trainings of their own, the rare leak had no other, and an audit of
     which nothing was left to do counted as unfinished."""
-    sections = tomllib.loads(SCENARIO) | {
-        "data": [{"name": "leaky"}], "gate": [{"max": 0.1}], "audit": {"positive_control": True},
-        "attack": [{"name": name}],
-    }  # fmt: skip
-    found = make_plan(load_scenario(sections), try_out=False)
+    found = plan(CONTROLLED | {"data": [{"name": "leaky"}], "attack": [{"name": name}]}, load=None)
     every = {c.key for g in found.groups for c in g.cells}
     assert every == {c.key for g in found.groups if g.main for c in g.cells}
 
@@ -279,58 +289,44 @@ def test_every_planted_training_has_its_main_task(name: str) -> None:
 def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
     """Of several data sets the first one's kind was that of all, so that the others had none."""
     names = ["quantity_gaussian", "several_gaussian", "leaky", "digits"]
-    sections = tomllib.loads(SCENARIO) | {
-        "data": [{"name": n} for n in names], "gate": [{"max": 0.1}],
-        "attack": [{"name": "message_completion"}], "audit": {"positive_control": True},
-    }  # fmt: skip
-    found = make_plan(load_scenario(sections), try_out=False)
+    asked = scenario(CONTROLLED | {
+        "data": [{"name": n} for n in names], "attack": [{"name": "message_completion"}],
+    })  # fmt: skip
+    found = make_plan(asked, try_out=False)
     controls = {g.data.name: g for g in found.groups if g.role == "control"}
     kinds = {name.partition("(")[0]: g.data.classes for name, g in controls.items()}
     assert kinds == {"quantity_gaussian": 1, "several_gaussian": 0, "control_gaussian": 2}
     assert len(controls) == 5  # classes and several labels balanced and rare
     assert all(g.attacks for g in controls.values())
-    told = make_record(load_scenario(sections), found, "cpu", 1, Path()).classes
+    told = make_record(asked, found, "cpu", 1, Path()).classes
     assert [told[n] for n in names] == [1, 0, 2, 10]
 
 
-def test_a_party_stands_for_its_role_on_the_control(tmp_path: Path) -> None:
-    def two_worlds(section: Any, seed: int, base: Path) -> Any:
+def test_a_party_stands_for_its_role_on_the_control() -> None:
+    def two_parties(section: Any, seed: int, base: Path) -> Any:
         found = source(section, seed, base)
         if section["name"] != "control_gaussian":
             return found
         parties = {"active": found.parties["active"], "passive": found.parties["passive1"]}
         return type(found)("control_gaussian", parties, "active", found.y, found.class_names)
 
-    sections = tomllib.loads(SCENARIO) | {
-        "attack": [{"name": "norm", "adversary": ["passive1", "passive2"]}],
-        "gate": [{"max": 0.1}],
-        "audit": {"positive_control": True},
-    }
-    found = make_plan(load_scenario(sections), load=two_worlds, try_out=False)
+    attack = [{"name": "norm", "adversary": ["passive1", "passive2"]}]
+    found = plan(CONTROLLED | {"attack": attack}, load=two_parties)
     control = next(g for g in found.groups if g.role == "control")
     assert [a.adversary for a in control.attacks] == [("passive",)]
 
 
 def test_the_positive_control_is_not_asked_for_a_column_of_the_tables(tmp_path: Path) -> None:
-    def two_worlds(section: Any, seed: int, base: Path) -> Any:
-        found = source(section, seed, base)
-        name = "control_gaussian" if section["name"] == "control_gaussian" else found.name
-        return replace(found, name=name)
-
     grant = {"adversary": "active", "aux_rows": 9, "column": "b"}
-    sections = tomllib.loads(SCENARIO) | {
-        "attack": [{"name": "attribute"} | grant, {"name": "property", "value": 3} | grant],
-        "gate": [{"max": 0.1}],
-        "audit": {"positive_control": True},
-    }
-    scenario = load_scenario(sections)
-    found = make_plan(scenario, load=two_worlds, try_out=False)
+    attack = [{"name": "attribute"} | grant, {"name": "property", "value": 3} | grant]
+    asked = scenario(CONTROLLED | {"attack": attack})
+    found = make_plan(asked, load=two_worlds, try_out=False)
     by = {g.role: list(g.attacks) for g in found.groups}
     assert [a.label for a in by["audit"]] == [
         "attribute(column=b)", "property(column=b, value=3)",
     ]  # fmt: skip
     assert [a.label for a in by["control"]] == ["attribute", "property"]
-    told = make_record(scenario, found, "cpu", 1, tmp_path).planted_as
+    told = make_record(asked, found, "cpu", 1, tmp_path).planted_as
     assert [told.get(a.key) for a in by["audit"]] == ["attribute", "property"]
 
 
@@ -354,12 +350,11 @@ def test_what_is_wanted_are_the_cells_of_the_groups(
 ) -> None:
     """And of refused attacks those at such a cell: what is in no group is never trained."""
     algorithms, attacks, refuses = _WANTED[name]
-    sections = tomllib.loads(SCENARIO) | {
+    sections = {
         "algorithm": [{"name": a} for a in algorithms], "attack": attacks, "defense": [],
         "gate": [{"metric": "utility", "min": 0.1}], "audit": {"positive_control": control},
     }  # fmt: skip
-    scenario = load_scenario(sections)
-    found = make_plan(scenario, load=source, try_out=False)
+    found = plan(sections)
     asked: dict[str, set[str]] = {}
     for group in found.groups:
         for cell in group.cells:
@@ -367,7 +362,7 @@ def test_what_is_wanted_are_the_cells_of_the_groups(
     for refused in found.refused:
         for key in asked.keys() & {*refused.cells}:
             asked[key].add(refused.attack.key)
-    wanted = make_record(scenario, found, "cpu", 1, tmp_path).wanted
+    wanted = make_record(scenario(sections), found, "cpu", 1, tmp_path).wanted
     assert {cell: {*keys} for cell, keys in wanted.items()} == asked
     assert len(wanted) == found.cost.trainings
     assert bool(found.refused) == refuses
@@ -375,29 +370,11 @@ def test_what_is_wanted_are_the_cells_of_the_groups(
 
 def test_the_record_says_what_each_section_grants(tmp_path: Path) -> None:
     """Of the positive control too: an attack is shown to work section by section."""
-
-    def two_worlds(section: Any, seed: int, base: Path) -> Any:
-        found = source(section, seed, base)
-        name = "control_gaussian" if section["name"] == "control_gaussian" else found.name
-        return replace(found, name=name)
-
-    sections = tomllib.loads(SCENARIO) | {
-        "attack": [
-            {"name": "norm", "adversary": "passive1"},
-            {
-                "name": "embedding_inversion",
-                "adversary": "active",
-                "aux_rows": 9,
-                "victim": "passive1",
-            },
-            {"name": "embedding_inversion", "adversary": "active", "aux_rows": 9, "prior": False},
-        ],
-        "gate": [{"max": 0.1}],
-        "audit": {"positive_control": True},
-    }
-    scenario = load_scenario(sections)
-    found = make_plan(scenario, load=two_worlds, try_out=False)
-    told = make_record(scenario, found, "cpu", 1, tmp_path).grants
+    attack = [{"name": "norm", "adversary": "passive1"}, _ON_COLUMNS | {"victim": "passive1"},
+              _ON_COLUMNS | {"prior": False}]  # fmt: skip
+    asked = scenario(CONTROLLED | {"attack": attack})
+    found = make_plan(asked, load=two_worlds, try_out=False)
+    told = make_record(asked, found, "cpu", 1, tmp_path).grants
     by_role = {
         role: [told.get(a.key) for g in found.groups if g.role == role for a in g.attacks]
         for role in ("audit", "control")
@@ -472,9 +449,8 @@ def test_a_defense_that_cannot_protect_a_data_set_is_an_error_before_anything_ru
     rules = "marvell", "rr_prior"
     defense: list[dict[str, Any]] = [{"name": "marvell", "strength": [1]}]
     defense += [{"name": "rr_prior", "prior": [0.5, 0.5], "epsilon": [1]}]
-    sections = tomllib.loads(SCENARIO) | {"data": data, "defense": defense}
     with pytest.raises(ScenarioError) as caught:
-        make_plan(load_scenario(sections, []))
+        make_plan(scenario({"data": data, "defense": defense}))
     found = [(p.path, p.rule) for p in caught.value.problems]
     assert [path for path, _ in found] == ["defense.0", "defense.1"]
     for (_, rule), name in zip(found, rules, strict=True):
@@ -484,14 +460,14 @@ def test_a_defense_that_cannot_protect_a_data_set_is_an_error_before_anything_ru
 def test_what_cannot_be_set_up_is_an_error_of_the_plan() -> None:
     algorithm = {"name": "splitnn", "top": [], "linear_top": False, "aggregation": "sum"}
     defense = [{"name": "mid", "strength": [0, 1]}]
-    sections = tomllib.loads(SCENARIO) | {"algorithm": algorithm, "defense": defense}
+    asked = scenario({"algorithm": algorithm, "defense": defense})
     with pytest.raises(ScenarioError) as caught:
-        make_plan(load_scenario(sections, []))
+        make_plan(asked)
     (problem,) = caught.value.problems
     assert problem.path == "algorithm"
     assert problem.rule.startswith("cannot be trained (splitnn")
     assert "mid: needs a top model" in problem.rule
-    assert len(make_plan(load_scenario(sections, []), try_out=False).groups) == 2
+    assert len(make_plan(asked, try_out=False).groups) == 2
 
 
 @pytest.mark.parametrize("canaries", [True, False])
