@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from vflsec.core.party import group_parameters, step
 from vflsec.core.rng import as_global
-from vflsec.core.view import Known
 from vflsec.inference.completion import Fitted, Problem, assign_folds, cv_score
 from vflsec.nn import optim
 from vflsec.nn.dense import backward, forward
@@ -133,19 +132,13 @@ def fit_networks(
         stack, x = trained(range(len(knowns)), range(count))
         with torch.no_grad():
             held = torch.log_softmax(stack(x, train=False), dim=-1).double().cpu().numpy()
-    apart = [
-        _held(known, fold, held[r * count :], classes)
-        for r, (known, fold) in enumerate(zip(knowns, folds, strict=True))
-    ]
 
     def answer(replicas: Sequence[int]) -> list[NDArray[np.float64]]:
         beside = list(replicas) * LEAST if len(replicas) < LEAST else replicas
         whole, _ = trained(beside, [count])
         return compute_answers([whole], [targets[r] for r in replicas], range(len(replicas)))
 
-    return Fitted(
-        variant, [cv for cv, _ in apart], [mine for _, mine in apart], [None] * len(apart), answer,
-    )  # fmt: skip
+    return make_fitted(variant, problem, folds, held, answer)
 
 
 def _slopes(
@@ -217,15 +210,28 @@ def _stacked(
     return modules
 
 
-def _held(
-    known: Known, fold: Tensor, held: NDArray[np.float64], classes: int
-) -> tuple[float, NDArray[np.float64] | None]:
-    """One replica's cross-validated score and what it rests on; `held` (folds, q, C)."""
-    if int(fold.max()) < 1:
-        return 0.5 if classes == 2 else 1.0 / classes, None
-    f = fold.cpu().numpy()
-    mine = held[f, np.arange(len(f))]
-    return cv_score(mine, known.labels.cpu().numpy()), mine
+def make_fitted(
+    variant: str, problem: Problem, folds: Sequence[Tensor], held: NDArray[np.float64],
+    answer: Callable[[Sequence[int]], Sequence[NDArray[np.float64]]],
+) -> Fitted:  # fmt: skip
+    """A variant with the score of each replica that its folds give.
+
+    Args:
+        variant, problem, answer: of the variant.
+        folds: R of :func:`assign_folds`.
+        held: log class shares (R * k, q, C) of the known rows, of each replica one after another
+            by models that left out its fold 0, 1, ...
+    """
+    cv, every = [], []
+    for r, (known, fold) in enumerate(zip(problem.knowns, folds, strict=True)):
+        score, mine = 0.5 if problem.classes == 2 else 1.0 / problem.classes, None
+        if int(fold.max()) >= 1:
+            f = r * (len(held) // len(folds)) + fold.cpu().numpy()
+            mine = held[f, np.arange(len(f))]
+            score = cv_score(mine, known.labels.cpu().numpy())
+        cv.append(score)
+        every.append(mine)
+    return Fitted(variant, cv, every, [None] * len(cv), answer)
 
 
 def compute_answers(

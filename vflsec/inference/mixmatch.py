@@ -31,8 +31,8 @@ from vflsec.core import check
 from vflsec.core.party import step
 from vflsec.core.rng import as_global
 from vflsec.core.view import Known
-from vflsec.inference.completion import Fitted, Problem, assign_folds, cv_score
-from vflsec.inference.inference_heads import compute_answers
+from vflsec.inference.completion import Fitted, Problem, assign_folds
+from vflsec.inference.inference_heads import compute_answers, make_fitted
 from vflsec.nn import optim
 from vflsec.nn.flat_parameters import find_blocks
 from vflsec.nn.loss import log_shares, through
@@ -84,14 +84,10 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     return q / q.sum(-1, keepdim=True)
 
 
-def mix(x: Tensor, order: Tensor, weight: Tensor) -> Tensor:
-    """weight x + (1 - weight) x[order] for rows (R, b, ...); order (R, b), weight (R,)."""
-    line = torch.arange(len(order), device=x.device).unsqueeze(1)
-    return _mixed(x, order + line * order.shape[1], weight)
-
-
-def _mixed(x: Tensor, at: Tensor, weight: Tensor) -> Tensor:
-    """The same, the others by their place `at` (R, b) among all R b."""
+def mix(x: Tensor, at: Tensor, weight: Tensor) -> Tensor:
+    """weight x + (1 - weight) x' for rows (R, b, ...) and weight (R,); `at` (R, b) says which of
+    all R b rows are x'.
+    """
     w = widen(weight, x).to(x)
     return (w * x).add_((1 - w) * _taken(x.flatten(0, 1), at))
 
@@ -183,11 +179,11 @@ def fit_mixmatch(
             target = torch.cat([hot, sharpen(guess, settings.temperature)], dim=1)
         other = (draws.order[t].index_select(0, pool.replica) + line).to(x.device)
         share = draws.weight[t].index_select(0, pool.replica).to(x)
-        target = _mixed(target, other, share)
+        target = mix(target, other, share)
         if mix_inputs:
-            z = body(_mixed(x, other, share), train=False)
+            z = body(mix(x, other, share), train=False)
         else:
-            z = _mixed(body(x, train=False), other, share)
+            z = mix(body(x, train=False), other, share)
         logits = top(z, train=True)
         slope = compute_slopes(logits, target, settings.batch, settings.weight * t / settings.steps)
         step(optimizer, trained, torch.autograd.grad(logits, trained, slope))
@@ -200,16 +196,8 @@ def fit_mixmatch(
     bodies, tops = body.take(last), top.take(last)  # those of all known rows
     with torch.no_grad():
         every = torch.log_softmax(top(body(pool.known, train=False), train=False), dim=-1)
-    cv, held = [], []
-    for r, (known, fold) in enumerate(zip(knowns, folds, strict=True)):
-        score, of = 0.5 if classes == 2 else 1.0 / classes, None
-        if int(fold.max()) >= 1:
-            of = every[r * copies + fold, torch.arange(len(fold))].double().cpu().numpy()
-            score = cv_score(of, known.labels.cpu().numpy())
-        cv.append(score)
-        held.append(of)
     answer = partial(compute_answers, [bodies, tops], targets)
-    return Fitted(variant, cv, held, [None] * len(cv), answer)
+    return make_fitted(variant, problem, folds, every.double().cpu().numpy(), answer)
 
 
 def _nets(
@@ -294,17 +282,9 @@ def follow(average: Tensor, now: Tensor, decay: float, t: int) -> None:
     average.mul_(keep).add_(now, alpha=1 - keep)
 
 
-def compute_losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
-    """Loss (R,) of mixed rows (R, 2b, C) whose first `labelled` came from labelled ones."""
-    log_p = torch.log_softmax(logits, dim=-1)
-    known = -(target * log_p)[:, :labelled].sum(-1).mean(1)
-    free = (log_p.exp() - target)[:, labelled:].square().mean((1, 2))
-    return known + weight * free
-
-
 @torch.no_grad()
 def compute_slopes(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
-    """Gradient (R, 2b, C) of the sum of :func:`compute_losses` by its logits.
+    """Gradient (R, 2b, C) of the losses of R replicas by their logits.
 
     By hand, as its graph of a dozen small nodes takes longer than the step's matrix products.
     """
