@@ -86,14 +86,13 @@ class HeEmbedding(Policy):
 
     def check_task(self, classes: int) -> None:
         if self.mode == "real":
-            from vflsec.he.library import import_tenseal
+            from vflsec.he.ckks import import_tenseal
 
             import_tenseal()  # says how to install it, before anything runs
 
     def link(self, own: Own) -> Link[Any] | None:
-        from vflsec.he.ckks import Parameters
+        from vflsec.he.ckks import Parameters, import_tenseal
         from vflsec.he.layer import Settings
-        from vflsec.he.library import import_tenseal
         from vflsec.he.links import InteractiveLink
 
         if self.mode == "real":

@@ -174,7 +174,7 @@ def decrypt(ring: Ring, key: Array, sealed: Ciphertext) -> Array:
 
 def rescaled(public: PublicKey, sealed: bytes, w: Array, mask: Array) -> bytes:
     """Enc(h W + R) as it was once made: each product rescaled, left with a single prime."""
-    from vflsec.he.library import import_tenseal
+    from vflsec.he.ckks import import_tenseal
 
     ts, context = import_tenseal(), public._context
     _, x = public._load(sealed)

@@ -29,14 +29,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vflsec.core import check
-from vflsec.errors import CiphertextError, ConfigError, ShapeError
+from vflsec.errors import CiphertextError, ConfigError, MissingDependencyError, ShapeError
 from vflsec.he.envelope import Blob, fingerprint, pack, unpack
-from vflsec.he.library import import_tenseal
 
 MAX_BITS = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
 """Largest coefficient modulus in bits for 128-bit security, by polynomial degree N."""
 
 Array = NDArray[np.float64]
+
+
+def import_tenseal() -> Any:
+    """The TenSEAL module.
+
+    Raises:
+        MissingDependencyError: it is not installed; the message says how to.
+    """
+    try:
+        import tenseal as module
+    except ImportError as why:
+        remedy = "Mode 'emulated' runs without it."
+        raise MissingDependencyError.lacks("mode 'real'", "tenseal", "he", remedy) from why
+    return module
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vflsec.audit.leakage import defense_point
 from vflsec.core.message_kinds import KINDS
@@ -13,13 +13,9 @@ from vflsec.core.needs import as_needs
 from vflsec.core.phase import expect_epochs
 from vflsec.plan.cells import list_claimants
 from vflsec.plan.observe import System
-from vflsec.plan.values import Encryption, Price, split_chunks
+from vflsec.plan.values import Encryption, Group, Price, Work, split_chunks
 from vflsec.plugins import registry
-from vflsec.specs import left_out
-
-if TYPE_CHECKING:
-    from vflsec.plan.values import Group, Work
-    from vflsec.specs import AttackSpec
+from vflsec.specs import AttackSpec, left_out
 
 
 @dataclass(frozen=True)

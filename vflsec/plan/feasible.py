@@ -16,17 +16,15 @@ from vflsec.core.check import must_be_of, nearest
 from vflsec.errors import ConfigError
 from vflsec.label import Classes, make_label
 from vflsec.plan.cells import list_claimants
-from vflsec.plan.values import TUNING
+from vflsec.plan.values import TUNING, DataInfo, Group, Refused
 from vflsec.plugins import registry
-from vflsec.specs import WHICHEVER
+from vflsec.specs import WHICHEVER, AttackSpec
 
 if TYPE_CHECKING:
     from vflsec.config.scenario import Scenario
     from vflsec.config.sections import Root
     from vflsec.core.algorithm import Algorithm
     from vflsec.data.source import Source
-    from vflsec.plan.values import DataInfo, Group, Refused
-    from vflsec.specs import AttackSpec
 
 
 _MOST_NAMED = 30
