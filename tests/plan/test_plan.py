@@ -22,7 +22,7 @@ from vflsec.config.scenario import Scenario
 from vflsec.data import prepare
 from vflsec.engine.audit_record import make_record
 from vflsec.engine.dry_run import make_plan
-from vflsec.plan import planner
+from vflsec.plan import planner, room
 from vflsec.plan.values import Plan, split_chunks
 from vflsec.plugins import registry
 from vflsec.plugins.registry import Registry
@@ -498,7 +498,8 @@ def test_what_is_read_trained_and_looked_up_does_not_grow_with_the_grid(
 
     for owner, name in [
         (Registry, "_claims"), (Registry, "create"), (planner, "load_source"),
-        (train_cohort, "first_step"), (prepare, "make_task"), (registry, "distributions"),
+        (train_cohort, "first_step"), (prepare, "make_task"), (room, "make_task"),
+        (registry, "distributions"),
     ]:  # fmt: skip
         counted(owner, name)
     made(2)  # fills what is looked up once a process

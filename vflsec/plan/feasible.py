@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vflsec.audit.gate_selection import Planned, list_unanswerable
 from vflsec.audit.leakage import defense_point
@@ -12,20 +12,17 @@ from vflsec.audit.metrics import choose_primary
 from vflsec.audit.truth import MEMBERSHIP
 from vflsec.config.components import flat_params, natural_strengths
 from vflsec.config.problems import Problem
+from vflsec.config.scenario import Scenario
+from vflsec.config.sections import Root
+from vflsec.core.algorithm import Algorithm
 from vflsec.core.check import must_be_of, nearest
+from vflsec.data.source import Source
 from vflsec.errors import ConfigError
 from vflsec.label import Classes, make_label
 from vflsec.plan.cells import list_claimants
 from vflsec.plan.values import TUNING, DataInfo, Group, Refused
 from vflsec.plugins import registry
 from vflsec.specs import WHICHEVER, AttackSpec
-
-if TYPE_CHECKING:
-    from vflsec.config.scenario import Scenario
-    from vflsec.config.sections import Root
-    from vflsec.core.algorithm import Algorithm
-    from vflsec.data.source import Source
-
 
 _MOST_NAMED = 30
 

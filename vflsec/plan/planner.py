@@ -6,17 +6,21 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vflsec.audit.alignment import find_alignment
 from vflsec.audit.exposure import Protocol
 from vflsec.audit.leakage import defense_point
 from vflsec.config.components import flat_params
 from vflsec.config.problems import Problem, ScenarioError
+from vflsec.config.scenario import Scenario
 from vflsec.config.sections import Algorithm, Data
+from vflsec.config.sections import Attack as AttackSection
+from vflsec.core.attack import Attack
 from vflsec.core.needs import as_needs
 from vflsec.data.load import load_source
 from vflsec.data.prepare import build_schema
+from vflsec.data.source import Source
 from vflsec.data.table_spec import TABLE_KEYS, name_tables
 from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
@@ -49,12 +53,6 @@ from vflsec.plugins import registry
 from vflsec.plugins.loading import allow_imports, contain
 from vflsec.runtime.plain_values import Table
 from vflsec.specs import OF_THE_LABELS, AttackSpec, CellSpec, DefenseSpec, Params, list_victims
-
-if TYPE_CHECKING:
-    from vflsec.config.scenario import Scenario
-    from vflsec.config.sections import Attack as AttackSection
-    from vflsec.core.attack import Attack
-    from vflsec.data.source import Source
 
 Phases = dict[str, tuple[str, ...]]
 """Names of the phases after which attacks are made, by cohort, where they are known."""

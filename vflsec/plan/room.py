@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,11 @@ from vflsec.audit.metrics import ERROR_REMOVED, find_reach
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.truth_join import pick_one_each
 from vflsec.core.rng import numpy_generator
+from vflsec.core.task import Task
+from vflsec.data.prepare import make_task
+from vflsec.data.source import Source
 from vflsec.errors import VflsecError
-
-if TYPE_CHECKING:
-    from vflsec.core.task import Task
-    from vflsec.data.source import Source
-    from vflsec.plan.values import DataInfo
+from vflsec.plan.values import DataInfo
 
 _MOST_ROWS, _MOST_COLUMNS, _FOLDS = 4000, 200, 5
 """What the quick look at own columns takes at most, and how often it is cross-validated."""
@@ -49,8 +48,6 @@ def warn_of_room(
 
 def _prepare(source: Source, split: Mapping[str, Any]) -> Task | None:
     """The rows as they are trained on; None where there are too many for a quick look."""
-    from vflsec.data.prepare import make_task
-
     return make_task(source, 0, **split) if len(source.y) <= 25 * _MOST_ROWS else None
 
 

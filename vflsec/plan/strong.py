@@ -10,20 +10,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vflsec.core.rng import derive
 from vflsec.data.dataset_shape import describe_shape
+from vflsec.data.source import Source
 from vflsec.data.split import row_sets
 from vflsec.data.table_facts import UserTables
 from vflsec.errors import VflsecError
+from vflsec.plan.values import DataInfo, Setting
 from vflsec.plugins import registry
 from vflsec.runtime.plain_values import Table
 from vflsec.specs import Params, hash_value
-
-if TYPE_CHECKING:
-    from vflsec.data.source import Source
-    from vflsec.plan.values import DataInfo, Setting
 
 STRONG = "strong"
 
