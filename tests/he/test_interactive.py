@@ -35,14 +35,18 @@ def reference() -> dict[str, np.ndarray]:
     return {"z": z.detach().numpy(), "g": dz.numpy(), "w": dw.numpy(), "h": dh.numpy()}
 
 
+def roles(seed: int = 0, *, shared: bool = False, **how: Any) -> tuple[PassiveRole, ActiveRole]:
+    passive = PassiveRole(None, seed, "p", shared=shared)
+    return passive, ActiveRole(passive.public(), seed, "p", **how)
+
+
 def relative(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
 def test_plain_weights_agree_with_autograd() -> None:
     expected = reference()
-    passive = PassiveRole(None, 0, "p")
-    active = ActiveRole(passive.public(), 0, "p")
+    passive, active = roles()
     active.load(W, BIAS)
     z = active.unmask(passive.open(active.forward(passive.embed(H))))
     assert np.abs(z - expected["z"]).max() < FLOODED
@@ -54,8 +58,7 @@ def test_plain_weights_agree_with_autograd() -> None:
 
 def test_shared_weights_agree_with_autograd_and_hide_w() -> None:
     expected = reference()
-    passive = PassiveRole(None, 0, "p", shared=True)
-    active = ActiveRole(passive.public(), 0, "p")
+    passive, active = roles(shared=True)
     u = RNG.normal(size=(M, O))
     active.load(u, np.zeros(O))
     mine = active.unmask(passive.open_rotated(active.forward(passive.rotate(M))))
@@ -82,8 +85,7 @@ def test_shared_weights_agree_with_autograd_and_hide_w() -> None:
 
 def test_masks_hide_what_they_cover() -> None:
     """Over many masks, what the passive party receives does not depend on z at the mask's scale."""
-    passive = PassiveRole(None, 3, "p")
-    active = ActiveRole(passive.public(), 3, "p")
+    passive, active = roles(3)
     sealed = passive.embed(np.tile([[1.0], [-1.0]], (1000, 1)))
     active.load(np.full((1, 2), 5.0), np.zeros(2))  # z = +5 in every other row, else -5
     seen = np.stack(
@@ -101,8 +103,7 @@ def test_masks_hide_what_they_cover() -> None:
 
 def test_masks_hide_the_low_bits_too() -> None:
     """A mask on the grid of the answers would show its key holder the product modulo the grid."""
-    passive = PassiveRole(None, 3, "p")
-    active = ActiveRole(passive.public(), 3, "p")
+    passive, active = roles(3)
     h = RNG.normal(size=(2000, 1))
     active.load(np.ones((1, 2)), np.zeros(2))
     exact = passive.keys.decrypt(active.forward(passive.embed(h)))
@@ -116,8 +117,7 @@ def test_masks_hide_the_low_bits_too() -> None:
 @pytest.mark.slow
 def test_gradient_masks_hide_what_they_cover() -> None:
     """The same for the weight gradient, for each block that the key holder decrypts."""
-    passive = PassiveRole(None, 4, "p")
-    active = ActiveRole(passive.public(), 4, "p")
+    passive, active = roles(4)
     h = np.ones((6, 2))
     passive.embed(h)
     g = np.zeros((6, 8))
@@ -135,8 +135,7 @@ def test_gradient_masks_hide_what_they_cover() -> None:
 
 def test_without_the_mask_the_passive_party_would_see_z() -> None:
     """The test above can fail: with a mask of standard deviation 2 the rows are told apart."""
-    passive = PassiveRole(None, 3, "p")
-    active = ActiveRole(passive.public(), 3, "p", mask_bits=1)  # no role checks the other's draws
+    passive, active = roles(3, mask_bits=1)  # no role checks the other's draws
     active.load(np.full((1, 40), 5.0), np.zeros(40))
     sealed = passive.embed(np.array([[1.0], [-1.0]]))
     seen = unpack_masked(passive.open(active.forward(sealed)))
@@ -147,8 +146,7 @@ def test_without_the_mask_the_passive_party_would_see_z() -> None:
 @pytest.mark.parametrize("shared", sampled([True, False]))
 def test_every_answer_is_flooded_before_it_leaves(shared: bool) -> None:
     """What is sent is not what was decrypted: 2^-12 away, N = 1 for a gradient beside shares."""
-    passive = PassiveRole(None, 0, "p", shared=shared)
-    active = ActiveRole(passive.public(), 0, "p")
+    passive, active = roles(shared=shared)
     wide = RNG.normal(size=(M, 40))
     active.load(wide, np.zeros(40))
     away = []
@@ -189,8 +187,7 @@ def secret_windows(keys: KeyPair) -> list[bytes]:
 def test_the_secret_key_stays_where_it_was_made(tmp_path: Path, caplog: Any) -> None:
     """Nothing that is sent, stored, logged or set in the environment holds bytes of the key."""
     caplog.set_level(0)
-    passive = PassiveRole(None, 0, "p", shared=True)
-    active = ActiveRole(passive.public(), 0, "p")
+    passive, active = roles(shared=True)
     pieces = secret_windows(passive.keys)
     assert len(pieces) > 20
     active.load(W, BIAS)

@@ -122,7 +122,7 @@ def find_telling_ids(source: Source) -> list[str]:
     orders = [_by_size(text), np.argsort(np.array([t[::-1] for t in text]), kind="stable")]
     return [
         label for label, y in source.label.split_classes(source.y, source.values)
-        if any(_follows(y[order], _first(source, order)) for order in orders)
+        if any(_follows(source, y, order) for order in orders)
     ]  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def find_telling_rows(source: Source) -> list[tuple[str, str]]:
     return [
         (party, label) for label, y in source.label.split_classes(source.y, source.values)
         for party, data in source.parties.items()
-        if party != source.active and _follows(y[data.rows], _first(source, data.rows))
+        if party != source.active and _follows(source, y, data.rows)
     ]  # fmt: skip
 
 
@@ -142,24 +142,15 @@ def _by_size(ids: NDArray[np.object_]) -> NDArray[np.int64]:
     return np.argsort(ids.astype(str), kind="stable")
 
 
-def _first(source: Source, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of `rows` are the first of their group: what follows a row of the same person does so
-    whatever the order tells.
+def _follows(source: Source, y: NDArray[np.int64], order: NDArray[np.int64]) -> bool:
+    """Whether rows `order` are sorted; of a group its first counts, for what follows a row of the
+    same person does so whatever the order tells.
     """
-    first = np.ones(len(rows), dtype=bool)
     if source.group is not None:
-        first[:] = False
-        first[np.unique(source.group[rows], return_index=True)[1]] = True
-    return first
-
-
-def _follows(y: NDArray[np.int64], counted: NDArray[np.bool_]) -> bool:
-    """Whether rows in this order have a tenth of the runs of one class that chance would make."""
-    y = y[counted & (y >= 0)]
-    sizes = np.sort(np.bincount(y, minlength=2))
-    if sizes[-2] < _RARE:
-        return False
-    return is_sorted(y)
+        order = order[np.sort(np.unique(source.group[order], return_index=True)[1])]
+    y = y[order]
+    y = y[y >= 0]
+    return np.sort(np.bincount(y, minlength=2))[-2] >= _RARE and is_sorted(y)
 
 
 def is_sorted(y: NDArray[np.int64]) -> bool:

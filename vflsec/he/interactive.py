@@ -226,7 +226,7 @@ class PassiveRole:
         out = self._decrypt(product)
         if self.share is not None:
             out = out + self._h @ self.share
-        return self._masked(self.flood.answer(out))
+        return pack_masked(self.keys.key, self.flood.answer(out))
 
     def _decrypt(self, product: bytes) -> Array:
         out = self.keys.decrypt(product)
@@ -235,9 +235,6 @@ class PassiveRole:
             raise CiphertextError.must("a product", rule, len(out))
         return out
 
-    def _masked(self, out: Array) -> bytes:
-        return pack_masked(self.keys.key, out)
-
     def open_gradient(self, product: bytes) -> bytes:
         """Enc(h^T g + M) -> h^T g + M + F, masked; with a share + N for F, and it takes lr N."""
         out = block_sum(self.keys, product)
@@ -245,10 +242,10 @@ class PassiveRole:
             rule = f"have {self._h.shape[1]} rows"
             raise CiphertextError.must("a weight gradient", rule, len(out))
         if self.share is None:
-            return self._masked(self.flood.answer(out))
+            return pack_masked(self.keys.key, self.flood.answer(out))
         noise = self.draws.noise(*out.shape)
         self.share = self.share + self.lr * noise
-        return self._masked(self.flood.snap(out + noise))
+        return pack_masked(self.keys.key, self.flood.snap(out + noise))
 
     def encrypt_share(self, rows: int) -> bytes:
         """Enc(W_p), for a batch of `rows`."""
@@ -267,7 +264,7 @@ class PassiveRole:
         """Enc(Q U + R) -> Q U + R + F - S, and keep S as the share."""
         out = self._decrypt(product)
         self.share = self.draws.share(*out.shape)
-        return self._masked(self.flood.answer(out - self.share))
+        return pack_masked(self.keys.key, self.flood.answer(out - self.share))
 
     def own_share(self) -> Array | None:
         """The share as it stands, for the own records."""

@@ -65,15 +65,15 @@ class Answers:
         return out
 
 
-def refuse_treatment(fed: Federation, kind: Kind, name: str, why: str) -> None:
-    """Refuse policies of the active party for a message that it never holds in the clear.
+def refuse_treatment(fed: Federation, name: str, why: str) -> None:
+    """Refuse policies of the active party for gradients, which it never holds in the clear.
 
     Raises:
         PolicyError: there is one.
     """
     for b in fed.active.bindings:
-        if kind in b.policy.covers:
-            what = f"{name}: {b.policy.name} cannot treat the {kind}, {why}"
+        if "gradient" in b.policy.covers:
+            what = f"{name}: {b.policy.name} cannot treat the gradient, {why}"
             raise PolicyError(f"{what}. Leave one of them out.")
 
 
@@ -113,9 +113,8 @@ class InteractiveLink(Link[Federation]):
         )
         if not self.settings.shared:
             return
-        refuse_treatment(
-            fed, "gradient", "he_embedding with shared weights", "which only its receiver decrypts"
-        )
+        why = "which only its receiver decrypts"
+        refuse_treatment(fed, "he_embedding with shared weights", why)
         share = fed.add(self.party, "share", lambda: _frozen(nn.Linear(cut, out, bias=False)))
         first = Layer(module.params["weight"], module.params["bias"])
         made = self.backend.share(first, self.answers.next())
@@ -250,7 +249,7 @@ class SummedGradientLink(PlainLink):
         self.answers: Answers = None  # type: ignore[assignment]  # of `build`
 
     def build(self, fed: Federation, cut: int) -> None:
-        refuse_treatment(fed, "gradient", "he_gradient", "which leaves encrypted only")
+        refuse_treatment(fed, "he_gradient", "which leaves encrypted only")
         self.answers = Answers(fed, self.answers)
         self.summed: dict[int, object] = {}
         self.names = self.answers.names(self.party)
