@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from user_tables import load_set
 
-from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.sets.cifar10 import CLASSES, TEST, TRAIN
-from vflsec.data.source import Source
 from vflsec.errors import ConfigError, DataError
 
 ROWS = 20
@@ -59,9 +59,7 @@ def archive(folder: Path, *, jpeg: bool = False, **other: Any) -> Path:
     return folder
 
 
-def load(folder: Path, **params: object) -> Source:
-    section = {"name": "cifar10", "params": {"folder": str(folder), **params}}
-    return load_source(section, 0, Path("/"))
+load = partial(load_set, "cifar10")
 
 
 @pytest.mark.parametrize("inner", ["", "cifar-10-batches-bin"])

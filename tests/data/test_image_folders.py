@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from user_tables import load_set as load
 from user_tables import refused
 
-from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.sets import _images
 from vflsec.data.source import Source
@@ -24,11 +24,6 @@ STYLES: dict[str, Callable[[str, int, int], str]] = {
     "plain": lambda c, o, v: f"{c}_{o:09d}_{v}.png",
     "shaded": lambda c, o, v: f"{c}_{o:04d}.obj.shaded_v{v:03d}.png",
 }
-
-
-def load(name: str, folder: Path, **params: object) -> Source:
-    section = {"name": name, "params": {"folder": str(folder), **params}}
-    return load_source(section, 0, Path("/"))
 
 
 def draw(path: Path, colour: tuple[int, int, int], size: int = 16, kind: str = "PNG") -> None:

@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from user_tables import refused
+from user_tables import load_one, refused
 
 from vflsec.data.limits import Limits
 from vflsec.data.read_table import read_frame
 from vflsec.data.source import Source
-from vflsec.data.table_spec import TableSpec
-from vflsec.data.tables import load_tables
 from vflsec.errors import DataError
 
 N = 40
@@ -43,8 +41,7 @@ def written(folder: Path, kind: str) -> Path:
 
 
 def loaded(path: Path) -> Source:
-    columns = {"active": ["income"], "passive": ["city"]}
-    return load_tables(path, TableSpec(label="late", id="id", columns=columns))
+    return load_one(path, {"active": ["income"], "passive": ["city"]}, label="late", id="id")
 
 
 @pytest.mark.parametrize("kind", [".xlsx", ".dta", ".sav"])

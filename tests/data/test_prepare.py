@@ -15,7 +15,7 @@ from vflsec.audit.truth import label_truth
 from vflsec.core.task import Stack, Task
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
-from vflsec.data.split import stratified_order, take
+from vflsec.data.split import LEAST, row_sets, stratified_order, take
 from vflsec.errors import ConfigError, DataError
 
 
@@ -260,6 +260,29 @@ def test_groups_stay_on_one_side_with_equal_sizes():
         int(np.bincount(group).max()), group.tolist(),
     )  # fmt: skip
     assert label_truth(make_task(source(200, 80), 0)).people is None
+
+
+@pytest.fixture
+def people() -> np.ndarray:
+    return np.repeat(np.arange(100), 4)
+
+
+def test_groups_are_drawn_again_where_a_row_set_lacks_a_class(people):
+    """Of 8 of 100 people none is among the 15 % to validate on, in about a quarter of draws."""
+    src = dataclasses.replace(source(400, group=people), y=(people < 8).astype(np.int64))
+    for seed in range(40):
+        sets = row_sets(src, seed)
+        found = {"test": sets.test, "validation": sets.validation, "train": sets.train}
+        for name, rows in found.items():
+            assert np.bincount(src.y[rows], minlength=2).min() >= LEAST[name]
+        of = [set(people[rows]) for rows in found.values()]
+        assert not of[0] & of[1] | of[0] & of[2] | of[1] & of[2]
+        assert len(sets.train) == len(row_sets(src, 0).train)
+
+
+def test_a_class_of_too_few_people_is_an_error(people):
+    with pytest.raises(DataError, match="class 'yes'"):
+        row_sets(dataclasses.replace(source(400, group=people), y=(people < 2).astype(int)), 0)
 
 
 def test_group_on_both_sides_of_a_fixed_split_is_refused():

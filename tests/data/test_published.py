@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from user_tables import load_set as load
 from user_tables import refused
 
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.sets.nuswide import KINDS, TEN
-from vflsec.data.source import Source
 from vflsec.errors import ConfigError, DataError
 from vflsec.plugins import registry
 
@@ -20,11 +20,6 @@ HEADER = (
     "id,click,hour,C1,banner_pos,site_id,site_domain,site_category,app_id,app_domain,app_category,"
     "device_id,device_ip,device_model,device_type,device_conn_type,C14,C15,C16,C17,C18,C19,C20,C21"
 )
-
-
-def load(name: str, folder: Path, **params: object) -> Source:
-    section = {"name": name, "params": {"folder": str(folder), **params}}
-    return load_source(section, 0, Path("/"))
 
 
 def avazu(folder: Path, rows: int = 300, *, file: str = "train.csv") -> Path:

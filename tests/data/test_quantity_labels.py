@@ -1,4 +1,4 @@
-"""A label that is a quantity: how it is read, standardised, permuted and refused."""
+"""A label that is a quantity: how it is read, standardised and refused."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from user_tables import load_pair
 
-from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
 from vflsec.data.source import Source
 from vflsec.errors import DataError
-from vflsec.plugins import registry
 
 
 def load(folder: Path, limit: object = None, **more: object) -> Source:
@@ -64,18 +61,3 @@ def test_what_is_no_quantity_is_refused(tmp_path: Path, values: object, said: st
 def test_edges_and_a_quantity_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="stand without"):
         load(tmp_path, label_edges=[1.0])
-
-
-def test_the_null_world_permutes_values_and_keeps_the_truth() -> None:
-    source = registry.datasets.create("quantity_gaussian", {"rows": 200}).load(0)
-    plain, null = make_task(source, 0), make_task(source, 0, shuffle_labels=True)
-    assert plain.values is not None
-    assert null.given is not None
-    assert torch.equal(plain.values, null.values)
-    rows = null.sets["labelled"]
-    assert sorted(null.given[rows].tolist()) == sorted(plain.values[rows].tolist())
-    both = torch.stack([null.given[rows], plain.values[rows]])
-    assert abs(float(torch.corrcoef(both)[0, 1])) < 0.3
-    handed = Stack.build({0: null}, [0, 0]).labels()
-    assert handed.shape == (2, len(source.y), 1)
-    assert handed[0, rows, 0].double() == pytest.approx(null.given[rows].numpy(), abs=1e-6)

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from vflsec.data.load import load_source
 from vflsec.data.source import Source
 from vflsec.data.table_spec import TableSpec
 from vflsec.data.tables import load_tables
@@ -37,6 +38,12 @@ def load_pair(folder: Path, bank: Table, shop: Table, **spec: Any) -> Source:
     """Two tables, joined by ``id``; the label ``y`` is the bank's."""
     files = {"bank": write(folder / "bank.csv", bank), "shop": write(folder / "shop.csv", shop)}
     return load_tables(files, TableSpec(**{"label": "y", "id": "id", **spec}))
+
+
+def load_set(name: str, folder: Path, **params: object) -> Source:
+    """A published set from its files in a folder."""
+    section = {"name": name, "params": {"folder": str(folder), **params}}
+    return load_source(section, 0, Path("/"))
 
 
 @contextmanager
