@@ -1,4 +1,4 @@
-"""Estimates: their arithmetic with a made-up machine, and the calibration."""
+"""Estimates: their arithmetic with a made-up machine, and the dry_run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ import vflsec
 from vflsec.core.phase import expect_epochs
 from vflsec.data.prepare import make_task
 from vflsec.engine import dry_run
-from vflsec.engine import dry_run as calibration
 from vflsec.engine.dry_run import make_plan
 from vflsec.plan.estimate import Machine, Tried, estimate
 from vflsec.plan.values import Plan
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellSpec
 from vflsec.train.cohort import first_step
+
+FREE = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, cell_row=0)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +49,9 @@ def test_a_step_has_a_part_that_does_not_grow() -> None:
 
 def test_trainings_cost_their_own_steps(plan: Plan, instant: None) -> None:
     """As an algorithm of several passes has them, whose epochs no setting sums up."""
-    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, cell_row=0)
     cohort = plan.groups[0].cells[0].cohort
-    both = estimate(plan.groups, {cohort: Tried([(100, 0.02), (7, 0.5)])}, free)
-    rest = estimate(plan.groups[1:], {}, free)
+    both = estimate(plan.groups, {cohort: Tried([(100, 0.02), (7, 0.5)])}, FREE)
+    rest = estimate(plan.groups[1:], {}, FREE)
     assert len(plan.groups[0].cells) == 6
     expected = 3 * (100 * 0.02 + 7 * 0.5) + rest.training_seconds
     assert both.training_seconds == pytest.approx(expected, abs=0.11)
@@ -62,10 +62,7 @@ def test_attacks_controls_and_rows_count(
     plan: Plan, instant: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seconds(**costs: float) -> float:
-        none = dict.fromkeys(
-            ("start", "attack", "per_row", "controls", "control_row", "cell_row"), 0.0
-        )
-        made = estimate(plan.groups, {}, Machine(2.0, **(none | costs)))  # type: ignore[arg-type]
+        made = estimate(plan.groups, {}, replace(FREE, slowness=2.0, call=1.5e-3, **costs))
         return made.seconds - made.training_seconds
 
     answers = 24 + 6  # 6 cells, 2 x 2 attackers; completion on the untrained bottoms of 3 seeds
@@ -90,12 +87,11 @@ def test_what_the_plan_took_is_part_of_it(plan: Plan, monkeypatch: pytest.Monkey
 
 
 def test_attacks_cost_after_every_phase_and_more_for_more_classes(plan: Plan) -> None:
-    free = Machine(1.0, 0.0, start=0, attack=0, per_row=0, controls=0, control_row=0, cell_row=0)
     cohort = plan.groups[0].cells[0].cohort
 
     def seconds(looks: int, classes: int) -> float:
         groups = [replace(g, data=replace(g.data, classes=classes)) for g in plan.groups[:1]]
-        return estimate(groups, {cohort: Tried([(1, 0.0)], looks)}, free).seconds
+        return estimate(groups, {cohort: Tried([(1, 0.0)], looks)}, FREE).seconds
 
     norm = 12 * registry.attacks.get("norm").seconds
     whole = seconds(3, 2) - seconds(1, 2)
@@ -160,10 +156,10 @@ def test_a_machine_is_as_slow_as_its_fastest_of_three_tries() -> None:
         while time.process_time() < until:
             pass
 
-    found = calibration.calibrate(work)
-    assert found.slowness == pytest.approx(0.04 / calibration._REFERENCE, rel=0.5)
+    found = dry_run.calibrate(work)
+    assert found.slowness == pytest.approx(0.04 / dry_run._REFERENCE, rel=0.5)
     assert len(calls) == 3
-    assert calibration.calibrate(lambda: None).slowness == 0.01
+    assert dry_run.calibrate(lambda: None).slowness == 0.01
 
 
 @pytest.mark.parametrize(
