@@ -171,11 +171,7 @@ def batch(
     if not train:
         return forward
     _, chunks = layout(rows, width, p.slots)
-    total = forward + Batch(
-        blocks=chunks * u.fresh + HEADER, gradient=out * u.product + HEADER, masked=8 * width * out,
-        encrypt=(chunks + out) * u.encrypt, multiply=chunks * out * u.slots,
-        decrypt=out * u.decrypt, transfer=(chunks + out) * u.load,
-    )  # fmt: skip
+    total = forward + summed(rows, width, out - 1, parameters=p)  # h^T g has no bias
     if shared:
         total = total + Batch(
             share=out * u.fresh + HEADER, embedding_gradient=chunks * u.product + HEADER,

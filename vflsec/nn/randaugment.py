@@ -65,22 +65,10 @@ def _blend(worse: Tensor, x: Tensor, m: Tensor) -> Tensor:
     return (worse + (LEAST + RANGE * _wide(m)) * (x - worse)).clamp(0, 1)
 
 
-def _identity(x: Tensor, m: Tensor) -> Tensor:
-    return x
-
-
 def _auto_contrast(x: Tensor, m: Tensor) -> Tensor:
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     flat = high <= low
     return torch.where(flat, x, (x - low) / torch.where(flat, 1.0, high - low))
-
-
-def _brightness(x: Tensor, m: Tensor) -> Tensor:
-    return _blend(torch.zeros_like(x), x, m)
-
-
-def _color(x: Tensor, m: Tensor) -> Tensor:
-    return _blend(grey(x).expand_as(x), x, m)
 
 
 def _contrast(x: Tensor, m: Tensor) -> Tensor:
@@ -119,10 +107,6 @@ def _posterize(x: Tensor, m: Tensor) -> Tensor:
     return (_levels(x) // size * size).to(x.dtype) / 255
 
 
-def _solarize(x: Tensor, m: Tensor) -> Tensor:
-    return torch.where(x < _wide(m), x, 1 - x)
-
-
 def _moved(x: Tensor, to: tuple[Tensor | float, ...]) -> Tensor:
     """Each pixel from where a matrix (a, b, e; c, d, f) about the centre takes it: (n,) or a number
     each, columns before rows.
@@ -144,32 +128,30 @@ def _signed(m: Tensor, most: float) -> Tensor:
     return (2 * m - 1) * most
 
 
+def _shift(m: Tensor, pixels: int) -> Tensor:
+    return _signed(m, MOVE * pixels).round()
+
+
 def _rotate(x: Tensor, m: Tensor) -> Tensor:
     at = _signed(m, TENTHS).round().long() + TENTHS
     cos, sin = (torch.tensor(t, dtype=x.dtype, device=x.device)[at] for t in (_COS, _SIN))
     return _moved(x, (cos, -sin, 0.0, sin, cos, 0.0))
 
 
-def _shear_x(x: Tensor, m: Tensor) -> Tensor:
-    return _moved(x, (1.0, _signed(m, SHEAR), 0.0, 0.0, 1.0, 0.0))
-
-
-def _shear_y(x: Tensor, m: Tensor) -> Tensor:
-    return _moved(x, (1.0, 0.0, 0.0, _signed(m, SHEAR), 1.0, 0.0))
-
-
-def _move_x(x: Tensor, m: Tensor) -> Tensor:
-    return _moved(x, (1.0, 0.0, _signed(m, MOVE * x.shape[3]).round(), 0.0, 1.0, 0.0))
-
-
-def _move_y(x: Tensor, m: Tensor) -> Tensor:
-    return _moved(x, (1.0, 0.0, 0.0, 0.0, 1.0, _signed(m, MOVE * x.shape[2]).round()))
-
-
 CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "auto_contrast": _auto_contrast, "brightness": _brightness, "color": _color,
-    "contrast": _contrast, "equalize": _equalize, "identity": _identity, "posterize": _posterize,
-    "rotate": _rotate, "sharpness": _sharpness, "shear_x": _shear_x, "shear_y": _shear_y,
-    "solarize": _solarize, "translate_x": _move_x, "translate_y": _move_y,
-}  # fmt: skip
+    "auto_contrast": _auto_contrast,
+    "brightness": lambda x, m: _blend(torch.zeros_like(x), x, m),
+    "color": lambda x, m: _blend(grey(x).expand_as(x), x, m),
+    "contrast": _contrast,
+    "equalize": _equalize,
+    "identity": lambda x, m: x,
+    "posterize": _posterize,
+    "rotate": _rotate,
+    "sharpness": _sharpness,
+    "shear_x": lambda x, m: _moved(x, (1.0, _signed(m, SHEAR), 0.0, 0.0, 1.0, 0.0)),
+    "shear_y": lambda x, m: _moved(x, (1.0, 0.0, 0.0, _signed(m, SHEAR), 1.0, 0.0)),
+    "solarize": lambda x, m: torch.where(x < _wide(m), x, 1 - x),
+    "translate_x": lambda x, m: _moved(x, (1.0, 0.0, _shift(m, x.shape[3]), 0.0, 1.0, 0.0)),
+    "translate_y": lambda x, m: _moved(x, (1.0, 0.0, 0.0, 0.0, 1.0, _shift(m, x.shape[2]))),
+}
 """Name -> (images (n, c, h, w), sizes (n,) in [0, 1)) -> changed images."""

@@ -14,9 +14,16 @@ from vflsec.data.sets._parts import numeric_table, world_digest
 from vflsec.data.source import PartyData, Source
 
 
-def count_sides(made: Any) -> dict[str, int]:
-    """How many rows of a world train, validate and test."""
-    return {"train": made.rows, "validation": made.validation_rows, "test": made.test_rows}
+def begin_world(made: Any, seed: int, name: str) -> tuple[np.random.Generator, dict[str, int], int]:
+    """The stream ``(seed, "world", name)``, how many rows train, validate and test, and their sum.
+
+    Without ``made.test_rows`` there are no sides, and ``made.rows`` are all.
+    """
+    rng = numpy_generator(seed, "world", name)
+    if not hasattr(made, "test_rows"):
+        return rng, {}, made.rows
+    sides = {"train": made.rows, "validation": made.validation_rows, "test": made.test_rows}
+    return rng, sides, sum(sides.values())
 
 
 def name_columns(party: str, x: NDArray[np.float64]) -> PartyData:
@@ -46,7 +53,7 @@ def add_parties(
 
 def make_world(
     made: Any, parties: Mapping[str, PartyData], y: NDArray[np.int64],
-    class_names: tuple[str, ...], sides: Mapping[str, int] | None = None, **more: Any,
+    class_names: tuple[str, ...], sides: Mapping[str, int], **more: Any,
 ) -> Source:  # fmt: skip
     """A drawn world; its identity is how it is drawn.
 
@@ -54,9 +61,9 @@ def make_world(
         made: the registered data set.
         parties: by name, the active one first.
         y, class_names: as in a Source, which has `more`.
-        sides: rows of each side of a fixed split, in their order; None if seeds split it.
+        sides: rows of each side of a fixed split, in their order; none if seeds split it.
     """
-    split = None if sides is None else np.repeat(list(sides), list(sides.values()))
+    split = np.repeat(list(sides), list(sides.values())) if sides else None
     return Source(
         name=made.name, parties=parties, active=next(iter(parties)), y=y, class_names=class_names,
         split=split, drawn=True, digest=world_digest(made.name, made), **more,
@@ -69,11 +76,9 @@ def half_space(made: Any, seed: int, **weights: float) -> Source:
     The score of a row is that of :func:`add_parties`. It is positive where that exceeds the
     quantile that makes ``made.positive_rate`` positive on average; then each label is flipped with
     probability ``made.flips``, if there is one. If all weights are 0 the labels are drawn
-    independently of everything. ``made.rows`` are all rows unless it has ``test_rows``.
+    independently of everything.
     """
-    rng = numpy_generator(seed, "world", made.name)
-    sides = count_sides(made) if hasattr(made, "test_rows") else None
-    n = made.rows if sides is None else sum(sides.values())
+    rng, sides, n = begin_world(made, seed, made.name)
     spread = float(np.sqrt(sum(w**2 for w in weights.values())))
     score = np.zeros(n)
     parties = add_parties(made, rng, score, weights)

@@ -24,9 +24,8 @@ from typing import Annotated
 import numpy as np
 
 from vflsec.core import check
-from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import DataSet
-from vflsec.data.sets._worlds import count_sides, make_world, name_columns
+from vflsec.data.sets._worlds import begin_world, make_world, name_columns
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -52,9 +51,7 @@ class Imitation(DataSet):
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
-        rng = numpy_generator(seed, "world", "imitation")
-        sides = count_sides(self)
-        n = sum(sides.values())
+        rng, sides, n = begin_world(self, seed, "imitation")
         mix = rng.standard_normal((self.d_active, self.d_passive)) / np.sqrt(self.d_active)
         weights = rng.standard_normal(self.d_passive)
         x_a = rng.standard_normal((n, self.d_active))

@@ -21,9 +21,8 @@ from typing import Annotated
 import numpy as np
 
 from vflsec.core import check
-from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import DataSet
-from vflsec.data.sets._worlds import add_parties, count_sides, make_world
+from vflsec.data.sets._worlds import add_parties, begin_world, make_world
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -49,9 +48,8 @@ class QuantityGaussian(DataSet):
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
-        rng = numpy_generator(seed, "world", "quantity_gaussian")
-        sides = count_sides(self)
-        value = self.noise * rng.standard_normal(sum(sides.values()))
+        rng, sides, n = begin_world(self, seed, "quantity_gaussian")
+        value = self.noise * rng.standard_normal(n)
         parties = add_parties(self, rng, value, {"active": 0.7, "passive": 1.5})
         y = np.zeros(len(value), dtype=np.int64)
         return make_world(self, parties, y, ("value",), sides, values=value)

@@ -23,9 +23,8 @@ from typing import Annotated
 import numpy as np
 
 from vflsec.core import check
-from vflsec.core.rng import numpy_generator
 from vflsec.data.sets._parts import DataSet
-from vflsec.data.sets._worlds import add_parties, count_sides, make_world
+from vflsec.data.sets._worlds import add_parties, begin_world, make_world
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -63,9 +62,8 @@ class SeveralGaussian(DataSet):
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
-        rng = numpy_generator(seed, "world", "several_gaussian")
-        sides = count_sides(self)
-        score = np.zeros((sum(sides.values()), len(self.labels)))
+        rng, sides, n = begin_world(self, seed, "several_gaussian")
+        score = np.zeros((n, len(self.labels)))
         parties = add_parties(self, rng, score, _WEIGHTS)
         spread = math.hypot(*_WEIGHTS.values())
         ones = score > spread * NormalDist().inv_cdf(1 - self.positive_rate)

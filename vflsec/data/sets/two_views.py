@@ -25,10 +25,9 @@ from typing import Annotated
 import numpy as np
 
 from vflsec.core import check
-from vflsec.core.rng import numpy_generator
 from vflsec.data.names import party_names
 from vflsec.data.sets._parts import DataSet
-from vflsec.data.sets._worlds import count_sides, make_world, name_columns
+from vflsec.data.sets._worlds import begin_world, make_world, name_columns
 from vflsec.data.source import Source
 from vflsec.plugins import registry
 
@@ -59,8 +58,7 @@ class TwoViews(DataSet):
 
     def load(self, seed: int) -> Source:
         """Draw the world of `seed`."""
-        rng = numpy_generator(seed, "world", "two_views")
-        sides = count_sides(self)
+        rng, sides, _ = begin_world(self, seed, "two_views")
         y = np.concatenate([rng.permutation(np.arange(n) % self.classes) for n in sides.values()])
         means = 1.3 * rng.standard_normal((self.classes, SHARED))
         u = means[y] + 0.8 * rng.standard_normal((len(y), SHARED))
