@@ -75,10 +75,6 @@ def test_sums_of_rows_are_those_of_messages_one_by_one(
 @pytest.mark.parametrize("form", ["mean", "first", "last", "all"])
 @pytest.mark.parametrize("names", [("", "second"), ("second", ""), ("first", "second")])
 def test_gradients_of_two_names_are_both_seen(form: str, names: tuple[str, str]) -> None:
-    """What a second message of the same rows says was in no table, and in no report.
-
-    It stands there as large: one without a name kept its size, and noise under a name drowned it.
-    """
     recorder = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
     rows = torch.arange(4).expand(REPLICAS, 4)
     for step in range(3):
@@ -87,7 +83,7 @@ def test_gradients_of_two_names_are_both_seen(form: str, names: tuple[str, str])
     (table,) = recorder.tables(0, ["b"], "train").values()
     assert table.tensor.shape[1] == 2 * message(0, rows).tensor.shape[2]
     first, second = (x.square().mean().sqrt() for x in table.tensor.split(2, dim=1))
-    assert float(second / first) == pytest.approx(1.0)
+    assert float(second / first) == pytest.approx(1.0)  # else the larger one drowns the other
     assert not recorder.left_out
     assert not recorder.passed
 
@@ -95,7 +91,6 @@ def test_gradients_of_two_names_are_both_seen(form: str, names: tuple[str, str])
 @pytest.mark.parametrize("form", ["mean", "first", "last", "all"])
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 0, 3, 1]])
 def test_both_exchanges_of_a_step_are_seen(form: str, order: list[int]) -> None:
-    """The second was added to the first, replaced it, or was in no table: noise hid a label."""
     recorder = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
     rows = torch.arange(4).expand(REPLICAS, 4)
     label = (torch.arange(4) % 2 * 2.0 - 1).double().reshape(1, 4, 1).expand(REPLICAS, 4, 2)
@@ -124,7 +119,6 @@ def test_parts_of_one_batch_are_one_exchange() -> None:
 
 @pytest.mark.parametrize("form", ["mean", "first", "last", "all"])
 def test_what_comes_again_for_a_part_of_the_rows_stands_beside(form: str) -> None:
-    """It was added to the first, or replaced it: noise for half of the rows hid their labels."""
     recorder = Recorder([("b", "received", "gradient", form)], REPLICAS, ROWS)
     rows = torch.stack([torch.arange(4) + r for r in range(REPLICAS)])
     for step in range(3):
@@ -201,7 +195,6 @@ def test_an_exchange_that_comes_again_at_some_steps_stands_beside() -> None:
 
 
 def test_an_embedding_that_comes_again_in_a_step_hides_the_first_one_no_more() -> None:
-    """The last of a step was taken for all: noise hid what came before it, without a word."""
     recorder = Recorder([("b", "received", "embedding", "last")], REPLICAS, ROWS)
     rows = torch.arange(4).expand(REPLICAS, 4)
     for step in range(2):
@@ -246,7 +239,6 @@ def test_an_embedding_that_comes_again_stands_beside_for_who_takes_any_width(
 
 
 def test_a_loop_within_a_step_takes_no_table_for_every_turn() -> None:
-    """Two hundred exchanges of one batch took two hundred times the memory of one."""
     recorder = Recorder([("b", "received", "gradient", "mean")], REPLICAS, ROWS)
     for _ in range(200):
         recorder.add(message(0, torch.arange(4).expand(REPLICAS, 4)), None)
@@ -257,7 +249,6 @@ def test_a_loop_within_a_step_takes_no_table_for_every_turn() -> None:
 
 @pytest.mark.parametrize("loud", [1e-6, 1e6])
 def test_what_comes_under_one_name_drowns_no_other(loud: float) -> None:
-    """Noise a million times as large hid a label from lengths and directions, in either order."""
     g = torch.Generator().manual_seed(0)
     rows = torch.arange(ROWS).expand(REPLICAS, ROWS)
     label = torch.arange(ROWS) % 2 * 2.0 - 1
@@ -326,7 +317,6 @@ class Reused(Policy):
 
 @pytest.mark.parametrize("buffers", [1, 2, 3])
 def test_a_policy_may_use_its_memory_again(buffers: int) -> None:
-    """With two arrays in turn the record showed the last two messages, in place of all."""
     own = Own("a", torch.ones(REPLICAS, dtype=torch.float64), Streams([0, 1, 2], "x"))
     bound = Binding(Reused(buffers), own)
     bound.witness = lambda b, _, given, made: b.policy.outgoing(

@@ -101,7 +101,6 @@ WANTED = [
 
 @pytest.mark.parametrize("algorithm", [Toy(), Careless()], ids=["new", "reused"])
 def test_every_cell_has_its_own_messages(algorithm: Toy) -> None:
-    """Of an array that was sent again and again a view showed the last numbers in every round."""
     stack = small_stack([0, 1, 0])
     trained = train(algorithm, stack, [0, 1, 0], wanted=WANTED)
     fed = trained.fed

@@ -105,7 +105,6 @@ def test_a_person_whose_label_changes_is_found_by_what_stays(
 
 
 def test_many_columns_that_stay_take_no_minutes() -> None:
-    """Each of 300 was compared with all others at once, for each: 40 s."""
     rng, who = np.random.default_rng(5), np.repeat(np.arange(1500), 4)
     columns = np.column_stack([who, rng.integers(0, 50, (1500, 299))[who]]).astype(float)
     y = np.where(rng.random(6000) < 0.7, rng.integers(0, 2, 1500)[who], rng.integers(0, 2, 6000))

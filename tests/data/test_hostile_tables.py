@@ -250,7 +250,6 @@ def test_odd_tables_that_are_fine(case: str, tmp_path: Path) -> None:
 
 
 def test_a_column_that_is_called_like_any_column(tmp_path: Path, cli: Cli) -> None:
-    """`attribute` with column = "*" chose it and ended in an error, on some seeds only."""
     (tmp_path / "t.csv").write_text(TABLE.replace("x2", "*"))
     (tmp_path / "case.toml").write_text(changed('["x2"]', '["*"]'))
     refused(cli, tmp_path, ["t.csv", "column '*'", "means any column", "drop"])

@@ -49,7 +49,6 @@ def told(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch):  # type: ig
 
 
 def test_a_name_in_another_case_is_the_nearest() -> None:
-    """Of "Y" beside "y", and of "Customer ID" beside "customer_id", nothing was suggested."""
     assert check.nearest("Y", ["id", "a1", "y"]) == "Did you mean 'y'?"
     assert check.nearest("Customer ID", ["custom", "customer_id"]) == "Did you mean 'customer_id'?"
     assert check.nearest("eppochs", ["epochs", "batch"]) == "Did you mean 'epochs'?"
@@ -63,7 +62,6 @@ def test_a_misspelt_label_is_corrected_or_the_columns_are_listed(told) -> None: 
 
 
 def test_init_says_what_is_nearly_the_id(told) -> None:  # type: ignore[no-untyped-def]
-    """One id that stood twice was told as: no column is in every table."""
     said = told(a=A + "3,1,1\n", command="init")
     assert "'id' is nearly that, but a.csv has '3' in 2 rows" in said
     said = told(a=A.replace("\n7,", "\n,"), command="init")
@@ -71,7 +69,6 @@ def test_init_says_what_is_nearly_the_id(told) -> None:  # type: ignore[no-untyp
 
 
 def test_few_labelled_rows_make_no_column_a_copy_of_the_label(told) -> None:  # type: ignore[no-untyped-def]
-    """Six labels: every column "gave them away", was left out, and the party had none left."""
     few = table("id", "a1", "y", rows=[(i, i * 3 % 7, y(i) if i < 6 else "") for i in ROWS])
     said = told(a=few, command="init")
     assert "each class must have at least 5 rows" in said
@@ -90,7 +87,6 @@ def test_few_labelled_rows_make_no_column_a_copy_of_the_label(told) -> None:  # 
     ],
 )
 def test_what_is_no_text_is_named(told, raw: bytes, words: str) -> None:  # type: ignore[no-untyped-def]
-    """A Parquet file called .csv "is Windows-1252, if that is right"."""
     assert words in told(a=raw)
 
 

@@ -205,7 +205,6 @@ def test_codes_among_numbers_are_a_category(tmp_path: Path) -> None:
 def test_what_may_mean_no_value_among_few_numbers_can_be_left_empty(
     written: list[str], tmp_path: Path
 ) -> None:
-    """Only where a column had more than 20 different numbers the setting was named."""
     texts = [f"{i % 9}" if i % 40 else written[i // 40 % len(written)] for i in range(N)]
     path = table(tmp_path / "t.csv", texts)
     (note,) = load(path).facts.notes

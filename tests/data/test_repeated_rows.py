@@ -106,7 +106,6 @@ def test_labels_of_one_id_must_agree(tmp_path: Path) -> None:
 
 
 def test_one_table_puts_the_columns_of_all_parties_together(tmp_path: Path) -> None:
-    """Columns that were named by party were those of the first party alone."""
     rows = "".join(f"{i % N},{i},{2 * i},{i % N % 2}\n" for i in range(2 * N))
     path = write(tmp_path / "all.csv", "id,a,b,y\n" + rows)
     columns, ways = {"active": ["a"], "passive": ["b"]}, {"active.a": "mean", "passive.b": "max"}
@@ -117,7 +116,6 @@ def test_one_table_puts_the_columns_of_all_parties_together(tmp_path: Path) -> N
 
 
 def test_the_column_that_repeats_is_named_by_init(tmp_path: Path) -> None:
-    """Three orders for each customer: no column was named, and no way to join them."""
     rows = "".join(f"{i % N},{i * i % 5}\n" for i in range(3 * N))
     bank, shop = write(tmp_path / "bank.csv", BANK), write(tmp_path / "shop.csv", "id,v\n" + rows)
     with pytest.raises(ConfigError, match=r"'id' is nearly that, but .*shop.csv has '0' in 3 rows"):
@@ -129,7 +127,6 @@ def test_the_column_that_repeats_is_named_by_init(tmp_path: Path) -> None:
 
 
 def test_columns_that_aggregate_leaves_out_are_named(tmp_path: Path) -> None:
-    """Two of three columns were gone from an audit, and neither init nor check said so."""
     wishes = {"spend": "mean", "k": "max"}
     found = [
         read(tmp_path, visits(), aggregate=wishes),

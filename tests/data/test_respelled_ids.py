@@ -75,7 +75,6 @@ def test_it_is_said_and_joined_only_if_asked(
 def test_what_cannot_be_seen_is_said(
     tmp_path: Path, mine: str, theirs: str, example: tuple[str, str]
 ) -> None:
-    """The error showed two ids that look the same, and of one in ten nothing was said at all."""
     here, there = ([form.format(i) for i in range(N)] for form in (mine, theirs))
     assert compared(here, there) == [Respelled(("bank", "shop"), ("strip",), N, example)]
     with refused(DataError, ascii(example[1])):
@@ -118,7 +117,6 @@ def test_an_example_differs_in_all_ways_if_one_does() -> None:
 
 
 def test_ids_that_were_rounded_are_never_joined(tmp_path: Path) -> None:
-    """Those that match by chance gave an audit of 13 rows of 600, without a word."""
     some = LONG[:3] + FLOATS[3:]
     assert [(r.how, r.alike) for r in compared(LONG, some)] == [(("rounded",), N - 3)]
     with pytest.raises(DataError):
@@ -135,7 +133,6 @@ def test_ids_of_two_rows_never_become_one(tmp_path: Path) -> None:
 
 
 def test_init_names_the_columns_and_how_they_match(tmp_path: Path) -> None:
-    """Each file had a unique column, and none was named."""
     bank, shop = tmp_path / "bank.csv", tmp_path / "shop.csv"
     rows = [DRAWN.random() for _ in range(N)]
     bank.write_text("customer,x,y\n" + "".join(f"A-{i},{v},{i % 2}\n" for i, v in enumerate(rows)))

@@ -388,10 +388,7 @@ def test_without_tenseal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_training_that_begins_anew_draws_anew(
     defense: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`lp_mst` trains twice from scratch: masks and flooding of the first training came again, so
-    that two decrypted answers, one less the other, had neither in them. A replica in which it is
-    off draws what it would have drawn alone.
-    """
+    """`lp_mst` trains twice from scratch; where it is off a replica draws what it would alone."""
     import vflsec.he.flood
     import vflsec.he.interactive
 

@@ -334,7 +334,6 @@ def test_a_real_audit_by_the_command_line_is_one_draw_of_the_flooding(
 
 
 def test_nobody_attacks_a_party_of_its_own() -> None:
-    """Beside a party that receives gradients the label party was said to infer its own labels."""
     info = DataInfo("small", {}, ("active", "passive1", "passive2"), 2, 240, "")
     system = System(info, CellSpec({}, "splitnn", {}, ()))
     norm, inversion = (registry.attacks.create(n) for n in ("norm", "embedding_inversion"))

@@ -147,7 +147,6 @@ ERRATIC = {
 
 @pytest.mark.parametrize("how", ERRATIC)
 def test_a_module_must_answer_by_its_rows(how: str) -> None:
-    """Completion found nothing in an encoder that is zero in evaluation, and the gate passed."""
     with pytest.raises(ConfigError, match=ERRATIC[how]):
         from_path("own_models:Erratic", SCHEMA, 3, {"how": how})
 

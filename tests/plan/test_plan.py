@@ -279,15 +279,12 @@ def test_a_rare_class_is_planted_for_guesses_of_labels_alone() -> None:
 
 @pytest.mark.parametrize("name", ["gradient_replacement", "swap_probe", "fsha", "norm"])
 def test_every_planted_training_has_its_main_task(name: str) -> None:
-    """Where all attacks need trainings of their own, the rare leak had no other, and an audit of
-    which nothing was left to do counted as unfinished."""
     found = plan(CONTROLLED | {"data": [{"name": "leaky"}], "attack": [{"name": name}]}, load=None)
     every = {c.key for g in found.groups for c in g.cells}
     assert every == {c.key for g in found.groups if g.main for c in g.cells}
 
 
 def test_every_kind_of_label_has_a_control_of_its_kind() -> None:
-    """Of several data sets the first one's kind was that of all, so that the others had none."""
     names = ["quantity_gaussian", "several_gaussian", "leaky", "digits"]
     asked = scenario(CONTROLLED | {
         "data": [{"name": n} for n in names], "attack": [{"name": "message_completion"}],
