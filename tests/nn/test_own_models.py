@@ -25,11 +25,6 @@ from vflsec.testing.worlds import train
 SCHEMA = Schema(tuple("abcdef"), (0,) * 6, (6,))
 
 
-@pytest.fixture(autouse=True)
-def _found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent))
-
-
 @pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
 def test_a_sequence_model_runs_in_a_loop_and_says_so(kind: str) -> None:
     made = [

@@ -27,8 +27,7 @@ VIEWED = ("sent", "embedding", "all", "passive1")
 
 
 @pytest.fixture(autouse=True)
-def _found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent))
+def _found(tmp_path: Path) -> None:
     allow_imports(tmp_path)
 
 
