@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from vflsec.core.policy import RowSets
 from vflsec.core.rng import numpy_generator
-from vflsec.core.row_sets import RowSets
 from vflsec.label import Classes, Label
 from vflsec.trees.bins import cut_columns
 from vflsec.trees.boosting import Boosting, Rules

@@ -41,11 +41,10 @@ if TYPE_CHECKING:
     from vflsec.core.guess import Guess
     from vflsec.core.message import Message
     from vflsec.core.needs import Need
-    from vflsec.core.policy import Guarantee, NamedNoise, Own, Policy
+    from vflsec.core.policy import Guarantee, NamedNoise, Own, Policy, RowSets
     from vflsec.core.privacy_usage import RunFacts
     from vflsec.core.rng import as_global, numpy_generator
     from vflsec.core.rounds import Learner, Rounds, Wire
-    from vflsec.core.row_sets import RowSets
     from vflsec.core.view import Facts, Known, Table, View
     from vflsec.data.source import PartyData, Source
     from vflsec.errors import PolicyError, ThreatModelError

@@ -28,7 +28,6 @@ from vflsec.specs import RATES, Claim, Promise
 if TYPE_CHECKING:
     from vflsec.core.link import Link
     from vflsec.core.message import Message
-    from vflsec.core.row_sets import RowSets
     from vflsec.core.view import Facts
     from vflsec.core.visibility import Line
 
@@ -69,6 +68,28 @@ class NamedNoise(NamedTuple):
     unit: float
     longest: float = math.inf
     order: int = 2
+
+
+@dataclass(frozen=True)
+class RowSets:
+    """Row sets of a tree, of any number at once, by how many rows of each class are in them: what a
+    party without labels would learn.
+
+    Attributes:
+        tree: number of the tree, from 0; several classes have one tree each a round.
+        counts: (..., C) rows of each class in each set; (..., 1) rows where labels are no classes.
+        total: (C,) the same of all rows of the training.
+    """
+
+    tree: int
+    counts: NDArray[np.float64]
+    total: NDArray[np.float64]
+
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        """Rows in each set, (...)."""
+        found: NDArray[np.float64] = self.counts.sum(axis=-1)
+        return found
 
 
 @dataclass(frozen=True)

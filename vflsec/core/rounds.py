@@ -21,10 +21,9 @@ from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.phase import Phase
-from vflsec.core.policy import TREATED
+from vflsec.core.policy import TREATED, Policy, RowSets
 from vflsec.core.policy_binding import Binding
 from vflsec.core.rng import numpy_generator
-from vflsec.core.row_sets import RowSets
 from vflsec.core.task import Task
 from vflsec.core.view import Facts
 from vflsec.errors import PolicyError, ShapeError
@@ -32,7 +31,6 @@ from vflsec.errors import PolicyError, ShapeError
 if TYPE_CHECKING:
     from vflsec.core.federation import Federation
     from vflsec.core.message_kinds import Kind
-    from vflsec.core.policy import Policy
 
 
 HOOKS = ("columns", "labels", "regrow", "shows", "pairs", "sums", "mask", "least_rows")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vflsec.core.message_kinds import Kind
-from vflsec.core.row_sets import RowSets
+from vflsec.core.policy import RowSets
 from vflsec.label import Label
 from vflsec.trees.histograms import (
     Best,
