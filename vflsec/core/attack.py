@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
 from vflsec.core.needs import as_needs
 from vflsec.errors import Remediable, ThreatModelError
 from vflsec.label import make_label
-from vflsec.specs import OF_THE_LABELS, Params
+from vflsec.specs import OF_THE_LABELS, AttackSpec, Params
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from vflsec.core.guess import Guess
     from vflsec.core.policy import Policy
     from vflsec.core.view import Facts, View
-    from vflsec.specs import AttackSpec
 
 Accumulate = bool | Literal["scaled"]
 
@@ -300,8 +300,6 @@ class Attack:
 
     def params(self) -> dict[str, Any]:
         """Hyper-parameters by name."""
-        from dataclasses import fields
-
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
 
