@@ -159,7 +159,7 @@ def test_no_weight_is_shown_elsewhere(profile: str) -> None:
 
 @pytest.mark.parametrize(("name", "params"), [
     ("leaf_vote", {}), ("leaf_vote", {"by": "model"}), ("leaf_graph", {}), ("gradient_pair", {}),
-    ("leaf_weight", {}),
+    ("leaf_weight", {}), ("leaf_counts", {}),
 ])  # fmt: skip
 def test_against_the_truth_of_other_rows_it_is_at_chance(name: str, params: dict[str, Any]) -> None:
     """Labels are permuted after the training, those that the attacker knows with them."""
@@ -213,5 +213,5 @@ def test_graph_names_classes_without_a_known_label() -> None:
     x = {**task.x, "active": task.x["active"].clone()}
     x["active"][:, 0] = y.float()
     task = replace(task, y=y, x=x)
-    guess = attack(look(task, known=0), "leaf_graph")
-    assert auc(guess, task) == 1.0
+    for name in ("leaf_graph", "leaf_counts"):
+        assert auc(attack(look(task, known=0), name), task) == 1.0

@@ -157,7 +157,7 @@ TREES = ("leaf_columns", "leaf_columns")
 
 @pytest.mark.parametrize(("algorithm", "label", "attacks", "defense"), [
     ("secureboost", ["default"], [*VOTES, *TREES], "local_trees"),
-    ("secureboost", ["rare"], [*VOTES, "leaf_graph", *TREES], "local_trees"),
+    ("secureboost", ["rare"], [*VOTES, "leaf_counts", *TREES], "local_trees"),
     ("secureboost", ["default", "late"], [*VOTES, *TREES], "local_trees"),
     ("vertical_glm", ["default"], ["glm_gradient", SCORES], "label_dp"),
     ("vertical_glm", ["default", "late"], ["glm_gradient", SCORES], "min_batch"),
@@ -180,7 +180,7 @@ def test_systems_that_are_no_networks_get_what_reads_their_messages(
     root = load_scenario(out).root
     assert root.algorithm[0].name == algorithm
     assert [a.name for a in root.attack] == attacks
-    assert {a.known_rows for a in root.attack if a.name == "leaf_graph"} <= {0}
+    assert {a.known_rows for a in root.attack if a.name == "leaf_counts"} <= {0}
     whom = {a.adversary for g in make_plan(load_scenario(out)).groups for a in g.attacks
             if a.name == SCORES and g.role == "audit"}  # fmt: skip
     assert whom == ({(root.data[0].active,)} if SCORES in attacks else set())

@@ -143,7 +143,7 @@ def find_scores(tmp_path: Path, name: str, **more: Any) -> dict[tuple[str, ...],
 KEPT_OF_ALL = {
     "dictionary", "message_completion", "gradient_completion", "joint_completion", "zero_pattern",
     "norm(accumulate=False)", "glm_gradient", "reverse_multiplication", "gradient_pair",
-    "leaf_vote", "leaf_columns", "leaf_graph", "leaf_weight", "bin_sums",
+    "leaf_vote", "leaf_columns", "leaf_counts", "leaf_graph", "leaf_weight", "bin_sums",
 }  # fmt: skip
 """Attacks that are given the messages of all rows as before."""
 OF_ONE_ROW = {"norm", "norm(accumulate=scaled)", "direction", "direction(accumulate=False)",

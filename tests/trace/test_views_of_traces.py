@@ -128,8 +128,8 @@ def test_the_same_guesses_bit_for_bit(world: tuple[Path, Live, list[AttackSpec]]
 
 
 OF_TREES = {  # tests/trace/test_leaves.py, tests/attacks/test_tree_columns.py
-    "bin_sums", "gradient_pair", "leaf_columns", "leaf_graph", "leaf_vote", "leaf_weight",
-    "sample_list",
+    "bin_sums", "gradient_pair", "leaf_columns", "leaf_counts", "leaf_graph", "leaf_vote",
+    "leaf_weight", "sample_list",
 }  # fmt: skip
 OF_LISTS = {"psi_membership"}
 OF_REGRESSIONS = {"glm_gradient", "reverse_multiplication", "woe_inversion"}

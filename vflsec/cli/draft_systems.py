@@ -68,10 +68,10 @@ SYSTEMS: Mapping[str, System] = {
         ),
         attacks=(
             ("leaf_vote", {}), ("leaf_vote", {"by": "model", "beside": True}),
-            ("leaf_graph", {"known_rows": 0}),
+            ("leaf_counts", {"known_rows": 0}),
             ("gradient_pair", {"known_rows": 0}),
         ),
-        by_size=frozenset({"leaf_graph"}),
+        by_size=frozenset({"leaf_counts"}),
         columns=(
             ("leaf_columns", {"adversary": "active"}), ("leaf_columns", {"adversary": "passive"}),
             ("bin_sums", {}),

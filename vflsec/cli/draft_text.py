@@ -240,9 +240,9 @@ def _one_column(source: Source, party: str) -> str:
 
 
 def _is_unequal(y: NDArray[np.int64]) -> bool:
-    """Whether sizes tell two classes (n,) apart."""
+    """Whether sizes tell classes (n,) apart: of more than two each from all others."""
     sizes = np.bincount(y)
-    return len(sizes) == 2 and min(sizes) < _UNEQUAL * len(y)
+    return len(sizes) > 2 or min(sizes) < _UNEQUAL * len(y)
 
 
 class _Exposed(NamedTuple):
