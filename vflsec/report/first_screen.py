@@ -23,7 +23,13 @@ from vflsec.audit.summary import Summary
 from vflsec.data.features import is_nearly_unique
 from vflsec.data.table_facts import ColumnFacts, UserTable, UserTables
 from vflsec.errors import capitalise, format_count, join_some
-from vflsec.report.coverage import NOT_SAFE, find_unasked, list_families, list_untested
+from vflsec.report.coverage import (
+    NOT_SAFE,
+    find_unasked,
+    list_families,
+    list_untested,
+    name_untested,
+)
 from vflsec.report.numbers import format_number
 from vflsec.report.sanitize import clean
 from vflsec.report.tree import Answer
@@ -325,7 +331,7 @@ def _untested(summary: Summary) -> str:
     said = list_untested(summary)
     if more := len(find_unasked(summary)):
         said.append(f"{format_count(more, 'further question')} (see the report: Coverage)")
-    return ". ".join([*filter(None, [", ".join(said)]), NOT_SAFE])
+    return " ".join([*([name_untested(said)] if said else []), NOT_SAFE])
 
 
 def describe_scope(summary: Summary) -> str:
@@ -439,8 +445,10 @@ def _cheapest_of(here: Sequence[GridRow]) -> str:
         return "not every gate passes, and no defense was tried"
     near = max(here, key=lambda r: (-r.failed, r.passed, r.strength or 0.0))
     missed = join_some([f"'{clean(label)}'" for label in dict.fromkeys(near.left)])
-    some = "none fails, inconclusive:" if not near.failed else "all pass but" if near.passed else ""
-    closest = f"; {format_deployment(near)} {some} {missed}" if some and near.left else ""
+    said = f"every gate passes except {missed}" if near.passed else ""
+    if not near.failed:
+        said = f"none fails, and the audit leaves {missed} inconclusive"
+    closest = f"; {format_deployment(near)} {said}" if said and near.left else ""
     return f"no tested strength passes every gate{closest}"
 
 

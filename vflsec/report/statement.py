@@ -13,7 +13,7 @@ from vflsec.audit.summary import Summary
 from vflsec.errors import format_count
 from vflsec.label import make_label
 from vflsec.report import tree
-from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested
+from vflsec.report.coverage import NO_PROOF, NOT_SAFE, OUTSIDE, list_untested, name_untested
 from vflsec.report.tree import Cell, Paragraph, Section, Tone
 from vflsec.report.ungated_leaks import find_deployed
 from vflsec.report.verdicts import (
@@ -206,9 +206,9 @@ def build_conditions(summary: Summary) -> Section:
 
 def build_left(summary: Summary) -> Section:
     """What was not tested."""
-    said = ", ".join(list_untested(summary))
-    text = f"{'; '.join([*([f'{said} (Appendix G)'] if said else []), *OUTSIDE])}. {NOT_SAFE}"
-    return Section("What was not tested", (Paragraph(text),))
+    said = list_untested(summary)
+    left = [*said[:-1], *(f"{last} (Appendix G)" for last in said[-1:]), *OUTSIDE]
+    return Section("What was not tested", (Paragraph(f"{name_untested(left)} {NOT_SAFE}"),))
 
 
 def build_systems(summary: Summary) -> Section:
