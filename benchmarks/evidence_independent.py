@@ -236,7 +236,8 @@ LEFT_OUT = {
     "glm_gradient, reverse_multiplication, woe_inversion": "they read messages of regressions; "
     "their closed forms are tests.",
     "psi_membership": "it reads what matching of lists says; its answer is the definition.",
-    "bin_sums, gradient_pair, leaf_columns, leaf_counts, leaf_graph, leaf_vote, leaf_weight, sample_list": (
+    "bin_sums, gradient_pair, leaf_columns, leaf_counts, leaf_graph, leaf_vote, leaf_weight, "
+    "sample_list": (
         "they read messages of trees, which these trainings of networks do not send; their closed "
         "forms are tests."
     ),
