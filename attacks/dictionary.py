@@ -29,9 +29,9 @@ number of classes. Uses neither its own columns nor the class shares.
 Needs: known rows of two classes, and for a rare mark one label more, of a row of its choice.
 Does not work: on sums over many weak entries (`gradient_completion` adds them up); on products of
 four signs, or of three entries that are not among the largest; on products of signs and two bits;
-on an id alone, which holds without a message; on lengths of a batch's other messages, codes
-over several rows, changes between epochs (`message_completion`); on a mark that fewer than some ten
-known rows have, of several classes; on a leak in an epoch that is not among those tried.
+on ids or an order by them, which hold without a message; on lengths of a batch's other messages,
+codes over several rows, changes between epochs (`message_completion`); on a mark that fewer than
+ten known rows have, of several classes; on a leak in an epoch that is not among those tried.
 
 Source: exact tests of many 0/1 functions are this package's own; tests of real values cut at
 quantiles: Brown and Mood, "On median tests for linear hypotheses", Berkeley Symposium 1951; sum
@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from vflsec.attacks.message_completion import TWO_CLASSES, explain_no_row
 from vflsec.inference import row_functions as functions
 from vflsec.inference.batch_order import compute_gap_chance
-from vflsec.inference.row_functions import FAMILIES, Family, Messages, Visit
+from vflsec.inference.row_functions import FAMILIES, Family, Index, Messages, Signs, Visit
 from vflsec.plugin import Attack, Guess, Plain, View, registry
 from vflsec.specs import ORIENTED_BY
 
@@ -78,12 +78,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Block:
-    """Functions of one family in one version: which, and their values on the rows looked at."""
+    """Functions of one family in one version, their values on the rows looked at, and `alone`."""
 
     family: Family
     version: int
     index: NDArray[Any]
-    values: NDArray[np.int8]
+    values: Signs
+    alone: Signs
     tier: str
 
 
@@ -161,7 +162,7 @@ def _most(labels: NDArray[np.int64]) -> int:
 
 
 def _varying(
-    family: Family, version: int, index: NDArray[Any], values: NDArray[np.int8], folded: bool
+    family: Family, version: int, visit: Visit, index: Index, values: Signs, folded: bool
 ) -> Block:
     """Functions that are not the same on all rows looked at; of equal marks the first."""
     use = np.flatnonzero((values == 1).any(0) & (values == 0).any(0))
@@ -169,7 +170,7 @@ def _varying(
     if family.name == "outlying value":
         tier = "marks"
         use = use[np.sort(np.unique(values[:, use], axis=1, return_index=True)[1])]
-    return Block(family, version, index[use], values[:, use], tier)
+    return Block(family, version, index[use], values[:, use], family.alone(visit, index[use]), tier)
 
 
 def _blocks(messages: Messages, at: NDArray[np.int64], most: int) -> list[Block]:
@@ -191,7 +192,7 @@ def _over_epochs(messages: Messages, at: NDArray[np.int64]) -> Iterator[Block]:
         for family in FAMILIES:
             if version in family.on and not (again and family.single):
                 index = family.index(visit)
-                yield _varying(family, version, index, family.of(visit, index), True)
+                yield _varying(family, version, visit, index, family.of(visit, index), True)
 
 
 def _in_epochs(messages: Messages, at: NDArray[np.int64], chosen: list[int]) -> Iterator[Block]:
@@ -206,13 +207,13 @@ def _in_epochs(messages: Messages, at: NDArray[np.int64], chosen: list[int]) -> 
                 index = family.index(visit)
                 values = family.of(visit, index)
             if tried:
-                yield _varying(family, epoch, index, values, once)
+                yield _varying(family, epoch, visit, index, values, once)
             if voting:
                 votes[family.name] = functions.encode_votes(values) + votes.get(family.name, 0)
     for family in SINGLE:
         if family.name in votes:
             values = functions.decide_votes(votes[family.name])
-            yield _varying(family, functions.EACH, family.index(visit), values, True)
+            yield _varying(family, functions.EACH, visit, family.index(visit), values, True)
 
 
 def _survivors(
@@ -224,23 +225,23 @@ def _survivors(
         tried[block.tier] += block.values.shape[1]
     used = sum(w for tier, w in WEIGHTS.items() if tried[tier])
     factors = [tried[b.tier] * len(asked) * used / WEIGHTS[b.tier] for b in blocks]
-    sizes, every = [b.values.shape[1] for b in blocks], np.hstack([b.values for b in blocks])
+    sizes = [b.values.shape[1] for b in blocks]
+    every, alone = (np.hstack([getattr(b, k) for b in blocks]) for k in ("values", "alone"))
     yes, no = ((every == v).astype(np.float32) for v in (1, 0))
     ends, factor = np.cumsum(sizes), np.repeat(factors, sizes)
     found: dict[int, list[Survivor]] = {}
     for c in asked:
         counts, p = _told(yes, no, labels == c, factor)
-        best = np.argsort(p, kind="stable")[:KEPT]
-        best = best[p[best] * factor[best] <= LEVEL]
+        p[~functions.find_beyond(p, every, alone, labels == c, LEVEL / factor)] = np.inf
+        best = np.argsort(p, kind="stable")[: min(KEPT, int(np.isfinite(p).sum()))]
         for k in best[np.log(p[best]) <= NEAR * np.log(p[best[:1]])]:
             of = int(np.searchsorted(ends, k, side="right"))
             block, at = blocks[of], k - (ends[of] - sizes[of])
             a, b, n1, n0 = (float(x[k]) for x in counts)
             ones, others = (a + 0.5) / (n1 + 1), (b + 0.5) / (n0 + 1)
             up, down = np.log(ones / others), np.log((1 - ones) / (1 - others))
-            what = block.family, block.version, block.index[at : at + 1]
-            told = Survivor(*what, float(p[k]), float(p[k] * factor[k]), up, down)
-            found.setdefault(c, []).append(told)
+            what = block.family, block.version, block.index[at : at + 1], float(p[k])
+            found.setdefault(c, []).append(Survivor(*what, float(p[k] * factor[k]), up, down))
     return found
 
 

@@ -212,18 +212,30 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
     by_epoch = batch_order.by_epoch(table, place, n)
     if batch_order.is_chosen(by_epoch, table):
         made.append(("epochs", by_epoch, None))
-    of = batch_order.mean_of(batch_order.find_order(table), place, n)
-    many = table.by_step[1]
-    steps = len(many) / len(table.by_epoch[0])
-    if float(of.var()) * float(visits.mean()) > batch_order.find_uneven(steps):
-        made.append(("order", of, None))
-    of = batch_order.mean_of(batch_order.find_place(table), place, n)
-    if float(of.var()) * float(visits.mean()) > batch_order.find_uneven(float(many.median())):
-        made.append(("place", of, None))
-    met = None if view.known is None else batch_order.count_meetings(table, view.known.rows)
-    if met is not None and batch_order.is_clustered(met):
-        made.append(("company", met, None))
+    made += [(k, of, None) for k, of in _arranged(view, table, place, n)]
     return [Count(k, v, s) for k, v, s in made if bool((v.amax(0) > v.amin(0)).any())]
+
+
+def _arranged(view: View, table: Table, place: Tensor, n: int) -> Iterator[tuple[str, Tensor]]:
+    """Order, place and company of `n` rows where these are no chance and not those of their ids."""
+    drawn = batch_order.is_drawn(table)
+    if not bool(drawn.all()):
+        here = drawn[table.by_epoch[1]]
+        table, place = table.take(here), place[here]
+    if not len(table):
+        return
+    visits, many = len(table) / n, table.by_step[1]
+    of = batch_order.mean_of(batch_order.find_order(table), place, n)
+    if float(of.var()) * visits > batch_order.find_uneven(len(many) / len(table.by_epoch[0])):
+        yield "order", of
+    of = batch_order.mean_of(batch_order.find_place(table), place, n)
+    if float(of.var()) * visits > batch_order.find_uneven(float(many.median())):
+        yield "place", of
+    if view.known is None or len(table.by_row[0]) < n:
+        return
+    met = batch_order.count_meetings(table, view.known.rows)
+    if met is not None and batch_order.is_clustered(met):
+        yield "company", met
 
 
 def _zeros(parts: Sequence[tuple[Tensor, Tensor]], visits: Tensor) -> Iterator[tuple[str, Tensor]]:

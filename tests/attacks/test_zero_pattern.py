@@ -144,6 +144,17 @@ def test_batches_sorted_by_label_are_seen_with_known_rows_only() -> None:
     assert why.startswith("order and place vary")
 
 
+@pytest.mark.parametrize("sorted_epochs", [3, 1])
+def test_rows_of_a_sorted_table_that_come_by_their_ids_say_nothing(sorted_epochs: int) -> None:
+    """All epochs pass in the order of the table, or one of three does."""
+    y = (torch.arange(1000) >= 500).long()
+    orders = [torch.randperm(1000, generator=rng(e)) for e in range(3 - sorted_epochs)]
+    rows = torch.cat([*orders, *[torch.arange(1000)] * sorted_epochs])
+    view = recorded(make_view(y, known=40), rows, torch.randn(3000, 2, generator=rng()), batch=10)
+    table = replace(view.received("gradient", "all"), epoch=torch.arange(3).repeat_interleave(1000))
+    assert pattern().infer(passed(view, table), rng()).notes["varies"] == []
+
+
 def told_by_batches(y: Tensor, epochs: int, batch: int, arranged: str, known: int) -> View:
     """Random batches; arranged: positives ``first`` in each, batches ``pure``, or ``random``."""
     rows = []

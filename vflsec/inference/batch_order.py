@@ -5,7 +5,8 @@ scatter if batches are drawn at random; beyond it they are information. In a sin
 order of rows is as likely as any, so whether one goes with the labels of known rows is tested:
 among all ways to deal the known labels out to the known rows, how many go with it as much
 (an exact permutation test, Pitman, Supplement to the JRSS 1937), corrected for having looked at
-every epoch, at every kind and at every class.
+every epoch, at every kind and at every class. Rows that come by their ids are in no order of the
+sender's: nothing is read from that.
 """
 
 from __future__ import annotations
@@ -50,6 +51,15 @@ def is_chosen(visits: Tensor, table: Table) -> bool:
     short = (visits < most).sum(0)
     largest = int(table.by_step[1].max())
     return bool((short >= largest * most).any()) or int(short.max()) > int(short.min())
+
+
+def is_drawn(table: Table) -> Tensor:
+    """Of which epochs (E,) rows came otherwise than by their ids, which hold without a message."""
+    epochs, at = table.by_epoch
+    back = (table.rows.diff() < 0) & (at.diff() == 0)
+    drawn = torch.zeros(len(epochs), dtype=torch.bool, device=at.device)
+    drawn[at[1:][back]] = True
+    return drawn
 
 
 def find_order(table: Table) -> Tensor:
@@ -178,7 +188,7 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
     }
     rows, place = table.by_row
     mine, of_row = _of_known(rows, place, known.rows[:TESTED])
-    when = table.epoch[mine]
+    when, drawn = table.epoch[mine], is_drawn(table).tolist()
     for kind, value in values.items():
         chances, held = [], value[mine]
         for epoch in epochs:
@@ -190,6 +200,7 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
                 chances.append(min(compute_chance(first, t, together=True) for t in told))
             else:
                 chances.append(min(bound_chance(first, t) for t in told))
+        chances = [chance if of else 1.0 for chance, of in zip(chances, drawn, strict=True)]
         best = int(np.argmin(chances))
         if chances[best] > limit:
             continue

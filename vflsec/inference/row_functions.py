@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core.view import Table
+from vflsec.inference.batch_order import compute_gap_chance
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,6 +58,7 @@ class Wire:
         ids: bits that the largest row id has.
         batch: rows of the largest batch.
         epochs: in the order in which they passed.
+        by_id: whether rows came in the order of their ids, by epoch.
     """
 
     entries: Ints
@@ -65,6 +67,7 @@ class Wire:
     ids: int
     batch: int
     epochs: int
+    by_id: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -198,9 +201,11 @@ class Messages:
             [place, size[batch], batch - start[epoch], steps[epoch], _at(ids, before),
              _at(ids, after)], axis=1,
         )  # fmt: skip
-        self.wire = self._read(len(epochs))
+        by_id = np.ones(len(epochs), bool)
+        by_id[epoch[1:][(np.diff(ids) < 0) & (np.diff(epoch) == 0)]] = False
+        self.wire = self._read(by_id)
 
-    def _read(self, epochs: int) -> Wire:
+    def _read(self, by_id: NDArray[np.bool_]) -> Wire:
         some = self._g[:: max(1, len(self._g) // READ)]
         x = np.nan_to_num(some.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
         entries = np.argsort(-(x * x).mean(0), kind="stable")[:ENTRIES]
@@ -210,7 +215,8 @@ class Messages:
         grid = np.array([_grid(x[:, j]) for j in range(x.shape[1])])
         most = int(self.rows.max(initial=0))
         largest = int(self._turns[:, 1].max(initial=0))
-        return Wire(entries, shifts, grid, min(ID_BITS, most.bit_length()), largest, epochs)
+        ids = min(ID_BITS, most.bit_length())
+        return Wire(entries, shifts, grid, ids, largest, len(by_id), by_id)
 
     @property
     def folded(self) -> list[int]:
@@ -310,6 +316,7 @@ class Family:
         single: whether it is asked for single epochs.
         voted: whether, then, it is asked for what most visits say.
         value: of functions that cut a real value, that value (r,).
+        alone: of functions with a part that ids say without a message, that part (r, k); else -1.
     """
 
     name: str
@@ -319,6 +326,7 @@ class Family:
     single: bool = True
     voted: bool = True
     value: Callable[[Visit, Index], Floats] | None = None
+    alone: Callable[[Visit, Index], Signs] = lambda v, k: np.full((len(v.ids), len(k)), -1, np.int8)
 
 
 def _sets(size: int, most: int) -> Callable[[Visit], Index]:
@@ -361,6 +369,20 @@ def _xor(v: Visit, k: Ints) -> Signs:
     out = v.sign[:, k[:, 0]] * v.public[:, k[:, 1]]
     out[:, usual[k[:, 0]]] = 0
     return _of_sign(out)
+
+
+def _bit(v: Visit, k: Ints) -> Signs:
+    return _of_sign(v.public[:, k[:, 1]])
+
+
+def _place(v: Visit, k: Ints) -> Signs:
+    return v.arranged[:, k[:, 0]]
+
+
+def _place_by_id(v: Visit, k: Ints) -> Signs:
+    """Places of rows that came in the order of their ids; nothing of others."""
+    asked = _place(v, k)
+    return asked if v.wire.by_id[v.version] else np.full_like(asked, -1)
 
 
 def _larger(v: Visit, k: Ints) -> Signs:
@@ -468,7 +490,7 @@ FAMILIES = (
     Family("value above", _cuts, _cut, (MEAN, SIZE), voted=False,
            value=lambda v, k: v.reals[:, int(k[0])]),
     Family("place", lambda v: np.arange(v.arranged.shape[1]).reshape(-1, 1),
-           lambda v, k: v.arranged[:, k[:, 0]]),
+           _place, alone=_place_by_id),
     Family("visits", _cuts, _cut, (VISITS,), single=False,
            value=lambda v, k: v.reals[:, int(k[0])]),
     Family("zero", _with(lambda v: 3), _zeros),
@@ -476,7 +498,7 @@ FAMILIES = (
     Family("larger of two", _sets(2, PAIRED), _larger, (MEAN, SIZE)),
     Family("largest of all", _with(lambda v: 4), _largest, (MEAN, SIZE)),
     Family("sign xor public bit", _with(lambda v: v.public.shape[1]), _xor, (MEAN,),
-           voted=False),
+           voted=False, alone=_bit),
     Family("low bit", _with(lambda v: len(v.wire.shifts)), _low_bits),
     Family("remainder", _residues, _residue),
     Family("neighbour", _with(lambda v: 6, NEAR), _neighbours),
@@ -501,6 +523,32 @@ def encode_votes(values: Signs) -> Signs:
 def decide_votes(votes: NDArray[np.int16]) -> Signs:
     """The values that sums of :func:`encode_votes` over visits stand for."""
     return _of_sign(np.sign(votes))
+
+
+def find_beyond(
+    p: Floats, values: Signs, alone: Signs, mine: NDArray[np.bool_], levels: Floats
+) -> NDArray[np.bool_]:
+    """Which functions (k,) tell known rows of a class from others beyond what ids say of them.
+
+    With the part a that ids say, a function v = a s of rows whose message says nothing has the gap
+    of a, times the mean of s. What is left of its gap beside that is tested.
+
+    Args:
+        p: (k,) chance of each; infinite ones stay.
+        values, alone: (r, k) of the functions, and of that part: of known rows and then of others.
+        mine: (q,) which of the known rows are of the class.
+        levels: (k,) of the tests.
+    """
+    beyond = np.isfinite(p)
+    for k in np.flatnonzero(beyond & (alone >= 0).any(0)):
+        v, a = (np.where(x[:, k] >= 0, 2.0 * x[:, k] - 1, 0.0) for x in (values, alone))
+        usual = (v * a).sum() / max(np.count_nonzero(v * a), 1)
+        v, a = v[: len(mine)], a[: len(mine)]
+        ones, others = mine & (v != 0), ~mine & (v != 0)
+        gap = v[ones].mean() - v[others].mean() - usual * (a[ones].mean() - a[others].mean())
+        counts, share = (int(ones.sum()), int(others.sum())), float((v[v != 0] > 0).mean())
+        beyond[k] = compute_gap_chance(abs(float(gap)) / 2, *counts, share) <= levels[k]
+    return beyond
 
 
 APART = 2.0
