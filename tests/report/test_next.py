@@ -25,6 +25,7 @@ from vflsec.cli import main
 from vflsec.config.scenario import load_scenario
 from vflsec.engine.audit_record import find_runnable
 from vflsec.engine.run import run_audit
+from vflsec.engine.tune_advice import list_acting
 from vflsec.plan.planner import make_plan
 from vflsec.report import advice, coverage
 from vflsec.report.first_screen import describe_cheapest, describe_scope
@@ -298,6 +299,25 @@ def test_no_search_is_advised_of_what_acts_on_other_messages(swept: str, kind: S
     assert step.kind is kind
     other = "iso" if kind is StepKind.OTHER_DEFENSES else swept
     assert words[words.index("--defense") + 1] == other
+
+
+@pytest.mark.parametrize(("target", "kind"), [
+    ("label", StepKind.STRONGER), ("feature", StepKind.OTHER_DEFENSES),
+])  # fmt: skip
+def test_no_other_labels_are_advised_against_a_leak_of_columns(target: str, kind: StepKind) -> None:
+    """Splits of trees change with the labels, and reveal columns as before."""
+    by_labels = [n for n, of in list_acting().items() if "label_dp" in of.by_labels]
+    assert {"partition", "embedding"} & {*by_labels} == {"partition"}
+    acting = {"gradient": Acting(("label_dp", "coae", "iso"), (), ("label_dp", "coae"))}
+    at = replace(NONE, defense="label_dp", strength=5.0)
+    found = make_summary([make_point(at, "norm", target, 0.3)], [replace(LIMIT, target=target)],
+                         acting=acting)  # fmt: skip
+    facts = {k: replace(a, target=target) for k, a in found.attacks.items()}
+    row = GridRow(at.dataset, at.algorithm, "label_dp", 5.0, gates=1, passed=0)
+    step = advice.next_steps(replace(found, grid=(row,), attacks=facts))[0]
+    named = step.command.split()[step.command.split().index("--defense") + 1]
+    assert (step.kind, named) == (kind, "label_dp" if target == "label" else "iso")
+    assert ("coae" in step.text) is False
 
 
 @pytest.mark.parametrize("failed", [0, 1])

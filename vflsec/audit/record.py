@@ -13,7 +13,7 @@ from vflsec.audit.looks import Looks
 from vflsec.audit.point import Grants, Training
 from vflsec.data.table_facts import UserTables
 from vflsec.runtime.typed_values import read_as, write_plain
-from vflsec.specs import CellResult
+from vflsec.specs import OF_THE_LABELS, CellResult
 
 ROLES = ("audit", "reference", "control")
 """What a cell is trained for; a control is a planted leak."""
@@ -131,10 +131,19 @@ class Acting:
     Attributes:
         tuned: those that have a strength, first those that treat the message itself.
         fixed: those that have none.
+        by_labels: those of both that change it through labels alone, and so hide no columns.
     """
 
     tuned: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    by_labels: tuple[str, ...] = ()
+
+    def list_hiding(self, targets: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Tuned and fixed ones that may hide from attacks on any of these what they are after."""
+        known = {*targets} - {""}
+        gone = self.by_labels if known and known.isdisjoint(OF_THE_LABELS) else ()
+        return (tuple(n for n in self.tuned if n not in gone),
+                tuple(n for n in self.fixed if n not in gone))  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

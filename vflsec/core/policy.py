@@ -369,6 +369,12 @@ class Policy:
         """
         return self.treats.union(*(k for hook, k in _CHANGED.items() if self.overrides(hook)))
 
+    @property
+    def acts_by_labels(self) -> frozenset[str]:
+        """Those of `acts_on` that only other labels change: they reveal columns as before."""
+        hooks = (hook for hook in _CHANGED if hook != "labels" and self.overrides(hook))
+        return self.acts_on - self.treats.union(*(_CHANGED[hook] for hook in hooks))
+
     def acts_in(self, profile: str) -> frozenset[str]:
         """Those of `acts_on` that a profile of trees does not show all the same; '' where none is
         followed.

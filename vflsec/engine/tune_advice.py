@@ -190,13 +190,15 @@ def list_acting(systems: Iterable[Algorithm] = ()) -> dict[str, Acting]:
     Args:
         systems: algorithms in use; with some, only what acts under one of them is named.
     """
-    tuned, fixed = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    tuned, fixed, by_labels = (defaultdict[str, list[str]](list) for _ in range(3))
     made = list(systems)
     policies = [(n, p) for n in registry.defenses.names() if (p := _made(n)) is not None]
     found = [(n, p, k) for n, p in policies for k in _find_acted(p, made)]
     for name, policy, kind in sorted(found, key=lambda of: of[2] not in of[1].treats):
         (tuned if policy.strengths else fixed)[kind].append(name)
-    return {k: Acting(tuple(tuned[k]), tuple(fixed[k])) for k in sorted({*tuned, *fixed})}
+        by_labels[kind] += [name] if kind in policy.acts_by_labels else []
+    return {k: Acting(*(tuple(of[k]) for of in (tuned, fixed, by_labels)))
+            for k in sorted({*tuned, *fixed})}  # fmt: skip
 
 
 def _find_acted(policy: Policy, systems: Sequence[Algorithm]) -> frozenset[str]:

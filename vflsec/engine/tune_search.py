@@ -28,6 +28,7 @@ from vflsec.audit.leakage import defense_point
 from vflsec.audit.metrics import METRICS, find_reach
 from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
+from vflsec.audit.record import AttackFacts
 from vflsec.audit.rounding import show, show_exact
 from vflsec.audit.summary import Summary
 from vflsec.audit.validated import Validation
@@ -275,7 +276,7 @@ class _Search:
         self.limit, self.target = limit, limit.target
         self.tried: dict[float, Trial] = {}
         self.silent: dict[str, Validation] = {}
-        self.reads: dict[str, set[str]] = {}
+        self.attacks: dict[str, AttackFacts] = {}
         self.whole: bool = getattr(registry.defenses.get(str(section["name"])), "whole", False)
         others = dict.fromkeys(registry.defenses.entry(d.name).name for d in loaded.root.defense)
         others.pop(str(section["name"]), None)
@@ -306,7 +307,7 @@ class _Search:
         progress.note(f"{self.section['name']} at {', '.join(map(show_exact, grid))}:")
         audit = run_audit(scenario, where, progress=progress, **how)
         summary, verdicts = audit.found, audit.verdicts
-        self.reads |= {a.label: list_read(a.needs) for a in summary.attacks.values()}
+        self.attacks |= {a.label: a for a in summary.attacks.values()}
         self.silent = {k: a for k, a in summary.alive.items() if not a.validated}
         both = _claims(summary)
         both |= {s: pair for (_, s), pair in pair_claims(verdicts).items()}
@@ -332,8 +333,12 @@ class _Search:
         """What else acts on the messages that an attack reads, and the planner takes."""
         sections = self.loaded.root.algorithm
         systems = [registry.algorithms.create(a.name, flat_params(a)) for a in sections]
-        kinds, there = sorted(self.reads.get(attack, ())), (str(self.section["name"]), *self.others)
-        return advise_defenses([attack], kinds, list_acting(systems), there, self.accepts)
+        of, there = (
+            self.attacks.get(attack, AttackFacts()),
+            (str(self.section["name"]), *self.others),
+        )
+        kinds, acting = sorted(list_read(of.needs)), list_acting(systems)
+        return advise_defenses([attack], kinds, acting, there, self.accepts, [of.target])
 
     def accepts(self, defense: str) -> bool:
         """Whether the planner takes another defense in the place of the one that is searched."""

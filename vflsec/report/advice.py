@@ -385,17 +385,19 @@ def _seek(
     """How to look for a point that stops attacks: beyond the strengths of a defense that acts on
     what they read, or with another one; of recordings, in words.
     """
-    needs = [a.needs for a in summary.attacks.values() if a.label in attacks]
-    kinds = sorted({kind for of in needs for kind in list_read(of)})
+    asked_by = [a for a in summary.attacks.values() if a.label in attacks]
+    kinds = sorted({kind for a in asked_by for kind in list_read(a.needs)})
+    targets = {a.target for a in asked_by}
     tried, asked = _find_tried(dataset, summary), _sought(dataset, summary, target)
-    missed = find_missed(tried, kinds, summary.acting)
+    missed = find_missed(tried, kinds, summary.acting, targets)
     fits = (n for n, most in tried.items() if most and n not in missed)
     if not summary.is_of_traces and (name := next(fits, "")):
         words = ["--defense", name, "--high", show_exact(max(10 * tried[name], 100.0)), *asked]
         text = f"{text} Look for one, or share less:"
         return Step(StepKind.STRONGER, text, format_command(summary, "tune", *words))
     there = dict.fromkeys(n for p in summary.points for n in split_names(p.defense))
-    found = advise_defenses(attacks, kinds, summary.acting, {**tried, **there})
+    found = advise_defenses(attacks, kinds, summary.acting, {**tried, **there},
+                            targets=targets)  # fmt: skip
     if summary.is_of_traces:
         known = [s.text for s in found if s.kind is not StepKind.NO_OTHER_DEFENSE]
         do = "Share less, or record with a defense (run={'defense': NAME, 'strength': S, ...})."

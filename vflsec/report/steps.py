@@ -92,16 +92,21 @@ def show_attack(label: str) -> str:
 
 
 def find_missed(
-    tried: Iterable[str], kinds: Collection[str], acting: Mapping[str, Acting]
-) -> list[str]:
-    """Which of these defenses are known to act on other messages alone; none of unknown kinds."""
-    on = {n: {k for k, of in acting.items() if n in (*of.tuned, *of.fixed)} for n in tried}
-    return [n for n, of in on.items() if kinds and of and not of & {*kinds}]
+    tried: Iterable[str], kinds: Collection[str], acting: Mapping[str, Acting],
+    targets: Collection[str] = (),
+) -> list[str]:  # fmt: skip
+    """Which of these defenses are known to hide nothing of targets in these messages; none of
+    unknown kinds.
+    """
+    known = {n for of in acting.values() for n in (*of.tuned, *of.fixed)}
+    here = {n for k in kinds for of in acting.get(k, Acting()).list_hiding(targets) for n in of}
+    return [n for n in tried if kinds and n in known and n not in here]
 
 
 def advise_defenses(
     attacks: Sequence[str], kinds: Collection[str], acting: Mapping[str, Acting],
     tried: Collection[str], accepts: Callable[[str], bool] = lambda _: True,
+    targets: Collection[str] = (),
 ) -> list[Step]:  # fmt: skip
     """What acts on the messages that attacks read: to search, to add, or that nothing does.
 
@@ -111,15 +116,16 @@ def advise_defenses(
         acting: the defenses that act on a kind of message.
         tried: defenses that were tried or are in the system, and are not named again.
         accepts: whether a defense can be put into the system.
+        targets: what they are after, if that is known: other labels hide no columns.
     """
-    missed, here = find_missed(tried, kinds, acting), [acting.get(k, Acting()) for k in kinds]
+    missed = find_missed(tried, kinds, acting, targets)
+    here = [acting.get(k, Acting()).list_hiding(targets) for k in kinds]
     verb = "reads" if len(attacks) == 1 else "read"
     reads = f"{clean(join_some(attacks))} {verb} {' and '.join(kinds)} messages"
-    reads += f", left as they are by {' and '.join(missed)}. " if missed else ". "
+    reads += f", not protected by {' and '.join(missed)}. " if missed else ". "
     tuned, fixed = (
         list(itertools.islice((n for n in of if n not in tried and accepts(n)), _MOST_NAMED))
-        for of in (dict.fromkeys(n for a in here for n in a.tuned),
-                   dict.fromkeys(n for a in here for n in a.fixed))
+        for of in (dict.fromkeys(n for a in here for n in a[way]) for way in (0, 1))
     )  # fmt: skip
     out = []
     if tuned:
