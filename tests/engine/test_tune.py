@@ -333,6 +333,15 @@ def test_exposed_people_are_searched_for_too() -> None:
     assert utility.meets(0.05)  # --leak and --drop say how much of the others is accepted
 
 
+def test_exposed_people_are_counted_of_1000_rows() -> None:
+    found = [replace(trial(s, leak, 0), judged_by="exposed") for s, leak in ((0, 0.4), (1, 0.07))]
+    reason = module._choose(found, 0.05, 0.03)[1]
+    assert "0.0" not in reason
+    assert [w for w in reason.strip(".").split() if w.isdigit()] == ["50", "90", "1"]
+    assert (trial(1, 0.07, 0).format_gain(0.07), trial(1, 0.07, 0).format_limit(0.05)) == (
+        "+0.070", "0.05")  # fmt: skip
+
+
 def test_front_drops_what_is_beaten() -> None:
     a, b, c, d = trial(0, 0.4, 0), trial(1, 0.1, 0.01), trial(2, 0.2, 0.05), trial(3, 0.0, 0.1)
     assert pareto([d, c, b, a]) == {"auc": [a, b, d]}

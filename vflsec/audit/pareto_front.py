@@ -13,7 +13,13 @@ from vflsec.audit.gate_candidate import Candidate
 from vflsec.audit.gate_rules import Weighed, decide
 from vflsec.audit.gate_selection import is_selected
 from vflsec.audit.judge import weigh
-from vflsec.audit.metrics import find_reach, metric_name
+from vflsec.audit.metrics import (
+    find_reach,
+    format_limit,
+    format_size,
+    format_unit,
+    metric_name,
+)
 from vflsec.audit.point import Point
 from vflsec.audit.validated import Validation
 from vflsec.audit.verdict_text import format_failed
@@ -64,7 +70,21 @@ class Trial:
     @property
     def unit(self) -> str:
         """What the advantage is measured in, where that is another figure than usual; or ''."""
-        return f" in {metric_name(self.judged_by)}" if self.judged_by else ""
+        return f" in {metric_name(self.judged_by)}" if self.judged_by and not self._counts else ""
+
+    @property
+    def _counts(self) -> str:
+        """The metric of exposed rows that it is judged by; or ''."""
+        return self.judged_by if self.judged_by in EXPOSED else ""
+
+    def format_gain(self, advantage: float, limit: float = 0.0) -> str:
+        """``+0.012``, or ``12 of 1,000 rows named with certainty``."""
+        size = format_size(advantage, self._counts, limit, "+.3f")
+        return f"{size}{format_unit(self._counts)}"
+
+    def format_limit(self, limit: float) -> str:
+        """``0.05``, or ``50 of 1,000 rows``."""
+        return format_limit(limit, self._counts) + (" of 1,000 rows" if self._counts else "")
 
     @property
     def named(self) -> str:

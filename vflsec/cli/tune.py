@@ -124,14 +124,16 @@ def _print_found(found: Tuned) -> None:
 
 
 def _print_fronts(trials: Sequence[Trial]) -> None:
-    from vflsec.audit.metrics import metric_name
+    from vflsec.audit.metrics import find_scale, format_size, metric_name
     from vflsec.audit.pareto_front import pareto
 
     for metric, front in pareto(trials).items():
         unit = metric_name(metric)
         say(f"Best trade-offs (Pareto front, means; the largest advantage in {unit} of an attack):")
         for t in front:
-            figures = f"utility {t.utility:.3f}, advantage {t.find_mean(metric):+.3f}"
+            gain = format_size(t.find_mean(metric), metric, spec="+.3f")
+            gain += " of 1,000" if find_scale(metric) > 1 else ""
+            figures = f"utility {t.utility:.3f}, advantage {gain}"
             say(f"  {t.defense} {t.strength:g}: {figures}.{t.epsilons()}")
 
 

@@ -118,8 +118,9 @@ def _narrower(found: Sequence[Trial], leak: float, drop: float, seeds: int) -> S
         return None
     return _more_seeds(
         2 * seeds,
-        f"At strength {t.strength:g} the means are within the limits (advantage {t.leak:+.3f}, "
-        f"loss of utility {t.drop:.3f}), but the upper bounds are not. Add seeds:",
+        f"At strength {t.strength:g} the means are within the limits (advantage "
+        f"{t.format_gain(t.leak)}, loss of utility {t.drop:.3f}), but the upper bounds are not. "
+        "Add seeds:",
     )
 
 
@@ -169,7 +170,7 @@ def _looser(cheap: Sequence[Trial], drop: float) -> Step | None:
     t = min((t for t in cheap if not t.exposing), key=lambda t: t.leak_high, default=None)
     if t is None:
         return None
-    bound = f"{t.leak_high:+.3f} ({t.named})"
+    bound = f"{t.format_gain(t.leak_high)} ({t.named})"
     if not t.strength:
         text = (
             f"Strengths that cost at most {drop:g} of utility do not reduce the leakage. The upper "

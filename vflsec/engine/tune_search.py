@@ -25,7 +25,7 @@ from vflsec.audit.defense_label import list_names
 from vflsec.audit.gate import EPSILON, TASK, Gate, Rule, Verdict, WordedCode
 from vflsec.audit.gate_selection import strip_label
 from vflsec.audit.leakage import defense_point
-from vflsec.audit.metrics import METRICS, find_reach
+from vflsec.audit.metrics import METRICS, find_reach, format_size, format_unit
 from vflsec.audit.pareto_front import Trial, trials
 from vflsec.audit.point import UNDEFENDED
 from vflsec.audit.record import AttackFacts
@@ -215,10 +215,8 @@ def _format_fresh(trial: Trial, seeds: Sequence[int], leak: float, drop: float) 
             f"{on} {trial.named} has too few figures for an upper bound; that of the loss of "
             f"utility is {lost}{gates}"
         )
-    return (
-        f"{on} the upper bounds are {show(trial.leak_high, leak, '+.3f')} (advantage{trial.unit}) "
-        f"and {lost} (loss of utility){gates}"
-    )
+    most = f"{trial.format_gain(trial.leak_high, leak)} (advantage{trial.unit})"
+    return f"{on} the upper bounds are {most} and {lost} (loss of utility){gates}"
 
 
 def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
@@ -229,7 +227,7 @@ def _not_safer(strength: float, found: Sequence[Trial], leak: float) -> str:
     top = max(worse, key=lambda t: t.find_excess(leak))
     at = f"at strength {show_exact(top.strength)}"
     if top.leak_high > leak:
-        what = f"leaks: {show(top.leak_high, leak, '+.3f')} ({top.named}) {at}"
+        what = f"leaks: {top.format_gain(top.leak_high, leak)} ({top.named}) {at}"
     else:
         what = f"may expose single rows {at}"
     return f" A stronger setting {what}."
@@ -470,19 +468,23 @@ def _choose(found: Sequence[Trial], leak: float, drop: float) -> tuple[float | N
     if good:
         best = min(good, key=lambda t: (not all(g.passes for g in t.gates), t.strength))
         if best.strength == 0:
-            return 0.0, f"Undefended, every upper bound is within {leak:g} already."
+            return (
+                0.0,
+                f"Undefended, every upper bound is within {best.format_limit(leak)} already.",
+            )
         least = min(t.strength for t in good)
         weaker = " Weaker ones do not pass every gate." if best.strength > least else ""
         return best.strength, (
             f"At strength {best.strength:g} the worst upper bound is "
-            f"{show(best.leak_high, leak, '+.3f')} ({best.named}) and utility falls by at most "
+            f"{best.format_gain(best.leak_high, leak)} ({best.named}) and utility falls by at most "
             f"{show(best.drop_high, drop)}.{weaker}"
         )
     if meets:
         best = min(meets, key=lambda t: t.drop_high)
+        first = min(t.strength for t in meets)
         return None, (
-            f"Leakage is within {leak:g} from strength {min(t.strength for t in meets):g} on, but "
-            f"utility may fall by {show(best.drop_high, drop)}, more than {drop:g}."
+            f"Leakage is within {best.format_limit(leak)} from strength {first:g} on, but utility "
+            f"may fall by {show(best.drop_high, drop)}, more than {drop:g}."
         )
     return None, _explain_leak(found, leak)
 
@@ -494,14 +496,16 @@ def _explain_leak(found: Sequence[Trial], leak: float) -> str:
     if whole and least.leak_high <= leak and (gate := least.exposing):
         first = min(t.strength for t in whole if t.leak_high <= leak)
         return (
-            f"Averages are within {leak:g} from strength {first:g} on, but single rows may be "
-            f"exposed. Strength {least.strength:g} comes closest, with an upper bound of "
-            f"{show(gate.high or 0.0, gate.threshold)} ({gate.label})."
+            f"Averages are within {least.format_limit(leak)} from strength {first:g} on, but "
+            f"single rows may be exposed. Strength {least.strength:g} comes closest, with an upper bound "
+            f"of {format_size(gate.high or 0.0, gate.limited, gate.threshold)}"
+            f"{format_unit(gate.limited)} ({gate.label})."
         )
     failed = [f" At strength {t.strength:g}: {t.failed.reason}" for t in found if t.failed]
     said = "No strength is shown to be within the limits." if not whole else (
-        f"No strength brings every upper bound within {leak:g}: the lowest is "
-        f"{show(least.leak_high, leak, '+.3f')} ({least.named}) at strength {least.strength:g}."
+        f"No strength brings every upper bound within {least.format_limit(leak)}: the lowest is "
+        f"{least.format_gain(least.leak_high, leak)} ({least.named}) at strength "
+        f"{least.strength:g}."
     )  # fmt: skip
     return said + "".join(failed[:1])
 
