@@ -497,8 +497,8 @@ def _explain_leak(found: Sequence[Trial], leak: float) -> str:
         first = min(t.strength for t in whole if t.leak_high <= leak)
         return (
             f"Averages are within {least.format_limit(leak)} from strength {first:g} on, but "
-            f"single rows may be exposed. Strength {least.strength:g} comes closest, with an upper bound "
-            f"of {format_size(gate.high or 0.0, gate.limited, gate.threshold)}"
+            f"single rows may be exposed. Strength {least.strength:g} comes closest, with an upper "
+            f"bound of {format_size(gate.high or 0.0, gate.limited, gate.threshold)}"
             f"{format_unit(gate.limited)} ({gate.label})."
         )
     failed = [f" At strength {t.strength:g}: {t.failed.reason}" for t in found if t.failed]
