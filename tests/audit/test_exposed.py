@@ -156,6 +156,13 @@ def test_the_least_exposed_that_would_have_been_found_is_found_four_times_in_fiv
     assert found[1] < 0.5
 
 
+@pytest.mark.parametrize(("own", "rows"), [(0.0, 3), (2.5, 3), (3.0, 3), (0.0, 1)])
+def test_of_too_few_rows_no_share_would_be_found(own: float, rows: int) -> None:
+    """Three rows of a rare class over all seeds ended an audit with an error."""
+    for seeds in (3, 7):
+        assert Counts(0.0, own, rows, 0.1, 3).over(seeds).detectable(1e-3, 0.8) == 1.0
+
+
 def test_seeds_that_are_said_to_decide_on_exposed_people_do() -> None:
     counts = Counts(10.0, 10.0, 1500, 9.97, 5)
     level = Leakage((Against("own", 2 / 300, 0.0, 0.0, 5, counts),), "own")

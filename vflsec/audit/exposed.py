@@ -191,12 +191,16 @@ class Counts:
         return Counts(by * self.named, by * self.own, round(by * self.rows), by * self.luck, seeds)
 
     def detectable(self, alpha: float, power: float) -> float:
-        """The least share of which the lower bound would be above 0 with chance `power`."""
+        """The least share of which the lower bound would be above 0 with chance `power`; 1 where
+        that of no share is.
+        """
         fewest = math.ceil(self.own)
         named = range(fewest, self.rows + 1)
         least = bisect_left(
             named, True, key=lambda k: replace(self, named=k).bound("lower", alpha) > 0
         )
+        if fewest + least > self.rows:
+            return 1.0
         return replace(self, named=float(fewest + least)).bound("upper", 1 - power)
 
     def bound(self, side: str, alpha: float) -> float:
