@@ -304,6 +304,11 @@ def _grid(x: Floats) -> float:
     return step if close and np.abs(steps).max() < 2**31 else 0.0
 
 
+def _say_nothing(v: Visit, k: Index) -> Signs:
+    """Nothing of any row: -1 (r, k)."""
+    return np.full((len(v.ids), len(k)), -1, np.int8)
+
+
 @dataclass(frozen=True)
 class Family:
     """Functions of one form.
@@ -326,7 +331,7 @@ class Family:
     single: bool = True
     voted: bool = True
     value: Callable[[Visit, Index], Floats] | None = None
-    alone: Callable[[Visit, Index], Signs] = lambda v, k: np.full((len(v.ids), len(k)), -1, np.int8)
+    alone: Callable[[Visit, Index], Signs] = _say_nothing
 
 
 def _sets(size: int, most: int) -> Callable[[Visit], Index]:
