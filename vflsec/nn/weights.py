@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from vflsec.core import check
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.plugins.loading import resolve_path
+from vflsec.runtime.atomic_files import name_when_whole
 
 _TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4",
@@ -54,7 +55,7 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
         at += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
+    with name_when_whole(path) as new, new.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in arrays:
             file.write(array.data)

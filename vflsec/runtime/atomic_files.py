@@ -45,6 +45,21 @@ def stamp_files(paths: Iterable[Path]) -> list[tuple[int, int]]:
     return [(of.st_mtime_ns, of.st_size) if of else (0, 0) for of in found]
 
 
+@contextmanager
+def name_when_whole(path: Path) -> Iterator[Path]:
+    """A place beside `path` to write to, which gets that name in the end.
+
+    A kill leaves no part of it under the name, an error nothing.
+    """
+    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        yield new
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Call `write` with a temporary path in the same folder, then move it to `path`.
 
@@ -60,13 +75,14 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except (OSError, UnicodeError) as error:
-        raise _unwritable(path, error) from None
+        raise refuse_write(path, error) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
 
 
-def _unwritable(path: object, error: OSError | ValueError) -> ConfigError:
+def refuse_write(path: object, error: OSError | ValueError) -> ConfigError:
+    """The error for a file or a folder that cannot be written."""
     why = getattr(error, "strerror", None) or str(error)
     return ConfigError(f"{path}: cannot be written: {why}.")
 
@@ -90,7 +106,7 @@ def refuse_there(path: Path, *, force: bool | None) -> None:
     try:
         there = path.exists() and not force
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
+        raise refuse_write(path, error) from None
     if there:
         hint = "" if force is None else ", or add --force"
         raise ConfigError(f"{path}: exists already. Remove it, or name another file{hint}.")
@@ -110,7 +126,7 @@ def write_new(path: Path, text: str, *, force: bool | None = None) -> None:
             raise OSError(errno.EINVAL, "it is a device, a pipe or a folder")
         whole = Path(os.path.realpath(path))  # what a link points at
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
+        raise refuse_write(path, error) from None
     write_atomic(whole, lambda new: new.write_text(text, encoding="utf-8"))
 
 
@@ -174,4 +190,4 @@ def make_folder(folder: Path) -> None:
         shown = shown if shown.isprintable() else repr(shown)
         if isinstance(error, FileExistsError | NotADirectoryError):
             raise ConfigError(f"{shown}: is a file, or below one. {ANOTHER}") from None
-        raise ConfigError(f"{_unwritable(shown, error)} {ANOTHER}") from None
+        raise ConfigError(f"{refuse_write(shown, error)} {ANOTHER}") from None

@@ -142,13 +142,6 @@ def open_file(folder: Path, name: str) -> BufferedReader:
     return os.fdopen(handle, "rb")
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write so that other processes see the old file or the whole new one."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    new.write_bytes(data)
-    new.replace(path)
-
-
 def read_bytes(folder: Path, name: str, most: int) -> bytes:
     """A whole small file.
 

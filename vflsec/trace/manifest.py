@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import (
@@ -20,7 +21,8 @@ from vflsec.core.view import Facts, Schema
 from vflsec.errors import TraceError
 from vflsec.label import Label, make_label
 from vflsec.nn.module_spec import LayerSpec
-from vflsec.trace.limits import NAME
+from vflsec.runtime.atomic_files import name_when_whole
+from vflsec.trace.limits import NAME, Limits, read_bytes
 
 FORMAT: Literal["vflsec-trace"] = "vflsec-trace"
 VERSION = "1.1"
@@ -356,6 +358,12 @@ def _version(value: Mapping[str, object], where: str) -> None:
         raise TraceError.must(f"{where}: version", rule, got, "Use a vflsec that knows it.")
 
 
-def dump(model: BaseModel) -> bytes:
-    """As it is written: indented JSON with a final newline."""
-    return (model.model_dump_json(indent=1) + "\n").encode()
+def read_json(folder: Path, name: str, model: type[M], limits: Limits, times: int = 1) -> M:
+    """:func:`load` a file of a trace, of at most so many times the bytes of a manifest."""
+    return load(read_bytes(folder, name, times * limits.manifest_bytes), model, name)
+
+
+def write_json(path: Path, model: BaseModel) -> None:
+    """Write as indented JSON; other processes see the old file or the whole new one."""
+    with name_when_whole(path) as new:
+        new.write_bytes((model.model_dump_json(indent=1) + "\n").encode())

@@ -21,8 +21,8 @@ from vflsec.core.view import Known, Update
 from vflsec.errors import TraceError
 from vflsec.nn.module_spec import NAME_CLASS, build_module
 from vflsec.trace.completeness import STOPPED, Key, NotFinite, Prints, Size
-from vflsec.trace.limits import COPY, FINITE, Limits, list_files, read_bytes, refuse_file
-from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, load
+from vflsec.trace.limits import COPY, FINITE, Limits, list_files, refuse_file
+from vflsec.trace.manifest import Layout, Manifest, ModelFile, Moment, ObserverInfo, read_json
 from vflsec.trace.seal import check_seal
 from vflsec.trace.segments import RAW, Torn, find_segments, read_segments
 from vflsec.trace.tables import (
@@ -188,13 +188,11 @@ class Observer:
         trace.counted(path, len(found.ids))
         return found
 
-    def _vectors(self, stem: str, party: str) -> tuple[Tensor, Tensor] | None:
-        """Row ids and columns (n, *shape) of a party, None if there are none."""
-        start = self._path(f"{stem}-f")
-        name = next((f.rpartition("/")[2] for f in self.trace.files if f.startswith(start)), None)
-        if name is None:
-            return None
-        layout, where = self._layout(party), self._path(name)
+    def _vectors(self, stem: str, party: str) -> tuple[Tensor, Tensor]:
+        """Row ids and columns (n, *shape) of a party."""
+        start = self._path(stem)
+        where = next((f for f in self.trace.files if f.startswith(f"{start}-f")), start)
+        name, layout = self.trace.need(where).rpartition("/")[2], self._layout(party)
         width = math.prod(layout.shape)
         self.trace.limits.hold(where, "width", width)
         stored = Stored.parse(f"d{width}-{name.removesuffix('.parquet').rpartition('-')[2]}")
@@ -224,10 +222,9 @@ class Observer:
 
     def own(self) -> tuple[Tensor, Tensor] | None:
         """Own columns (N, *shape), zero where a row is not held, and (N,) which are; or None."""
-        found = self._vectors("own", self.name)
-        if found is None:
+        if self.info.own == "none":
             return None
-        (index, x), n = found, self.trace.manifest.rows
+        (index, x), n = self._vectors("own", self.name), self.trace.manifest.rows
         size = n * x[:1].numel() * x.element_size()
         self.trace.limits.hold(self._path("own"), "batch_bytes", -(-size // 16))
         out, present = x.new_zeros((n, *x.shape[1:])), torch.zeros(n, dtype=torch.bool)
@@ -236,11 +233,7 @@ class Observer:
 
     def aux(self, party: str) -> tuple[Tensor, Tensor]:
         """Granted rows of another party, in order of the grant, and their columns."""
-        found = self._vectors(f"aux-{party}", party)
-        if found is None:
-            self.trace.need(self._path(f"aux-{party}"))
-        assert found is not None
-        return found
+        return self._vectors(f"aux-{party}", party)
 
     def known(self) -> Known | None:
         """Granted labelled rows in order of the grant, or None; of a quantity as float64 values."""
@@ -249,7 +242,7 @@ class Observer:
         (name, form), (other, _) = GRANTED[numbers], GRANTED[not numbers]
         if self._has(other):
             raise TraceError.must("classes", f"fit {self._path(other)}", classes or "none")
-        if not self._has(name):
+        if not self.info.known:
             return None
         found = self._rows(name, form)
         y, where = found.values, self._path(name)
@@ -451,8 +444,7 @@ class Trace:
         folder, limits = Path(folder), limits or Limits()
         found = list_files(folder, limits)
         files = {f: s for f, s in found.items() if not f.endswith(".tmp")}
-        data = read_bytes(folder, "manifest.json", limits.manifest_bytes)
-        manifest = load(data, Manifest, "manifest.json")
+        manifest = read_json(folder, "manifest.json", Manifest, limits)
         trace = cls(folder, manifest, files, "seal.json" in files, limits)
         trace._places()
         trace._public()
@@ -524,8 +516,7 @@ class Trace:
         """
         check.one_of("the observer", name, self.observers)
         where = f"view/{name}/observer.json"
-        data = read_bytes(self.folder, where, self.limits.manifest_bytes)
-        info = load(data, ObserverInfo, where)
+        info = read_json(self.folder, where, ObserverInfo, self.limits)
         if info.party != name or name not in self.manifest.names:
             rule = f"be {name!r}, one of {', '.join(self.manifest.names)}"
             raise TraceError.must(f"{where}: party", rule, repr(info.party))

@@ -20,6 +20,7 @@ from vflsec.core import check
 from vflsec.core.message_kinds import find_kinds
 from vflsec.core.view import Known, Schema
 from vflsec.errors import ConfigError, ShapeError
+from vflsec.runtime.atomic_files import refuse_write
 from vflsec.trace.limits import OTHER_WIDTH, list_files
 from vflsec.trace.manifest import (
     Have,
@@ -40,7 +41,7 @@ from vflsec.trace.recorder_inputs import (
     check_shape,
     refuse,
 )
-from vflsec.trace.seal import give_up, seal
+from vflsec.trace.seal import seal
 from vflsec.trace.segments import Torn, read_segments
 from vflsec.trace.tables import (
     GRANTED,
@@ -137,17 +138,27 @@ class Recording:
         self._behind: Behind | None = None
 
     def __enter__(self) -> Recording:
-        begin(self.folder, self.manifest)
-        self.writer, held = Writer(self.folder, self.party, self.loop.max_bytes), self.held
+        try:
+            begin(self.folder, self.manifest)
+            self.writer = Writer(self.folder, self.party, self.loop.max_bytes)
+            self._begin(self.writer)
+        except BaseException as why:
+            if self.writer is not None:
+                self.writer.release()
+            raise refuse_write(self.folder, why) if isinstance(why, OSError) else why from None
+        return self
+
+    def _begin(self, writer: Writer) -> None:
+        """Write what the party has beside its messages, unless another process of the run did."""
+        held, here = self.held, writer.folder
         if self.loop.resume:
-            self._go_on()
-        self._behind = Behind(self.writer, self.loop.behind) if self.loop.behind else None
-        here = self.writer.folder
+            self._go_on(writer)
+        self._behind = Behind(writer, self.loop.behind) if self.loop.behind else None
         if held.model is not None:
             self.model(held.model)
         with lock_folder(here):
-            if self.writer.info().moments:
-                return self  # of another process of this run, which described it
+            if writer.info().moments:
+                return  # of another process of this run, which described it
             layouts = {}
             if held.own is not None:
                 write_own(here, held.own[0])
@@ -157,7 +168,7 @@ class Recording:
             for other, (rows, x, schema) in held.aux.items():
                 write_vectors(here, f"aux-{other}", rows, x)
                 layouts[other] = Layout.of(schema)
-            self.writer.describe(
+            writer.describe(
                 ObserverInfo(
                     party=self.party, own="none" if held.own is None else "all", layouts=layouts,
                     moments=[Moment(phase="train", messages=_EVERYTHING, facts=self.facts)],
@@ -165,15 +176,12 @@ class Recording:
                     aux=list(held.aux),
                 )
             )  # fmt: skip
-        return self
 
-    def _go_on(self) -> None:
+    def _go_on(self, writer: Writer) -> None:
         """Count on from what earlier processes of this training recorded."""
-        assert self.writer is not None
         k = self.held.known
         now = "" if k is None else hash_grant(k.rows.numpy(), k.labels.numpy())
-        if self.writer.info().moments and _hash_grant(self.writer.folder) != now:
-            self.writer.release()
+        if writer.info().moments and _hash_grant(writer.folder) != now:
             raise refuse("known", "the rows and labels with which training began", "others")
         files = list_files(self.folder, LIMITS)
         stream = read_segments(self.folder, files, self.manifest, self.party, LIMITS, Torn())
@@ -435,7 +443,7 @@ class Recording:
     def _stopped(self, why: OSError) -> None:
         """Record nothing more, and say so once."""
         if self.writer is not None and not self.writer.full:
-            self.writer.full = True
+            self.writer.stop()
             self._warn(f"nothing more is recorded in {self.folder} ({why.strerror})")
 
     def wait(self) -> None:
@@ -447,7 +455,10 @@ class Recording:
         """Write what still waits, and the end marks; the trace is not sealed."""
         self._catch_up()
         if self.writer is not None:
-            self.writer.close()
+            try:
+                self.writer.close()
+            except OSError as why:
+                self._warn(f"the end of {self.folder} is not marked ({why.strerror})")
 
     def _catch_up(self) -> None:
         behind, self._behind = self._behind, None
@@ -474,14 +485,14 @@ class Recording:
             return
         later = self.loop.resume and (failed or self._paused)
         stopped = (failed and not later) or writer.full
+        if stopped:
+            writer.stop()
         try:
             with lock_folder(writer.folder):
                 self._describe(writer, whole=not (stopped or self._skipped))
             writer.close()
             with lock_folder(self.folder):
                 views = [p for p in (self.folder / "view").iterdir() if p.is_dir()]
-                if stopped:
-                    give_up(self.folder)
                 if not later and not any(is_recording(v) for v in views):
                     seal(self.folder, ended=self.loop.resume and not self.loop.behind)
         except OSError as why:

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from vflsec.core.message_kinds import find_kinds
 from vflsec.errors import TraceError
-from vflsec.trace.completeness import Passed
+from vflsec.trace.completeness import STOPPED, Passed
 from vflsec.trace.limits import (
     ASTRAY,
     COPY,
     Limits,
     list_files,
     open_file,
-    read_bytes,
-    replace_file,
 )
 from vflsec.trace.manifest import (
     FORMAT,
@@ -33,10 +31,10 @@ from vflsec.trace.manifest import (
     PublicFacts,
     Seal,
     SealedFile,
-    dump,
-    load,
+    read_json,
+    write_json,
 )
-from vflsec.trace.segments import Torn, find_segments, read_segments
+from vflsec.trace.segments import RAW, Torn, read_segments
 from vflsec.trace.tables import (
     MESSAGES,
     Fields,
@@ -47,7 +45,7 @@ from vflsec.trace.tables import (
     open_writer,
     write_targets,
 )
-from vflsec.trace.writer import is_recording
+from vflsec.trace.writer import find_left, is_recording
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
@@ -60,12 +58,11 @@ def hash_file(folder: Path, name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def seal(folder: str | Path, *, partial: bool = False, ended: bool = False) -> list[str]:
+def seal(folder: str | Path, *, ended: bool = False) -> list[str]:
     """Seal a recorded trace; of one that a killed process left, up to its last whole message.
 
     Args:
         folder: of the trace.
-        partial: say in the manifest that recording stopped before the run did.
         ended: the run came to its end, and its processes were stopped only then, so that a stream
             of whole messages without an end mark lacks nothing.
 
@@ -76,32 +73,25 @@ def seal(folder: str | Path, *, partial: bool = False, ended: bool = False) -> l
         TraceError: it is sealed already, or damaged otherwise than by stopping early.
     """
     folder, limits = Path(folder), Limits()
-    files = list_files(folder, limits)
+    files = [f for f in list_files(folder, limits) if not f.endswith(".tmp")]
     if "seal.json" in files:
         raise TraceError(f"{folder}: is sealed already.")
-    manifest = _manifest(folder)
+    manifest = read_json(folder, "manifest.json", Manifest, limits)
     observers = sorted({f.split("/")[1] for f in files if f.startswith("view/")})
     for observer in observers:
         if not ended and is_recording(folder / "view" / observer, here=False):
             raise TraceError(f"{folder}: is being recorded. Seal it when that has ended.")
     torn = Torn()
     for observer in observers:
-        _seal_observer(folder, observer, list(files), manifest, limits, torn, ended)
-    status = "partial" if partial or torn.notes or manifest.status == "partial" else "sealed"
-    replace_file(folder / "manifest.json", dump(manifest.model_copy(update={"status": status})))
+        _seal_observer(folder, observer, files, manifest, limits, torn, ended)
+    if not torn.notes and (not observers or manifest.status == "partial"):
+        torn.notes.append(f"{STOPPED}.")
+    status = "partial" if torn.notes else "sealed"  # stands before segments are removed
+    write_json(folder / "manifest.json", manifest.model_copy(update={"status": status}))
+    for observer in observers:
+        _keep_tables(folder / "view" / observer)
     write_seal(folder, limits)
     return torn.notes
-
-
-def give_up(folder: Path) -> None:
-    """Say in the manifest that recording stopped before the run did; another may still record."""
-    manifest = _manifest(folder)
-    replace_file(folder / "manifest.json", dump(manifest.model_copy(update={"status": "partial"})))
-
-
-def _manifest(folder: Path) -> Manifest:
-    name = "manifest.json"
-    return load(read_bytes(folder, name, Limits().manifest_bytes), Manifest, name)
 
 
 def _seal_observer(
@@ -109,17 +99,18 @@ def _seal_observer(
     ended: bool,
 ) -> None:  # fmt: skip
     here = folder / "view" / observer
-    names = find_segments(files, observer)
-    info_path = here / "observer.json"
-    info = load(info_path.read_bytes(), ObserverInfo, f"view/{observer}/observer.json")
     if (here / "messages.parquet").exists():  # sealing was stopped on its last steps
-        for name in names:
-            (folder / name).unlink()
         return
+    where = f"view/{observer}/observer.json"
+    info = read_json(folder, where, ObserverInfo, limits)
     before = len(torn.notes)
     seen = _Seen(manifest.rows)
     stream = read_segments(folder, files, manifest, observer, limits, torn)
     passed, count, nonfinite = _write(here, seen.watched(stream))
+    nothing = [] if count or info.complete else [("0000", False)]
+    for number, stopped in find_left(here) or nothing:
+        why = "stopped recording before the run did" if stopped else "wrote no message"
+        torn.add(f"view/{observer}: process {number} {why}.", unended=not stopped)
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
@@ -134,15 +125,20 @@ def _seal_observer(
         kept = [h.model_copy(update={"epochs": "all"}) for h in kept]
     targets = info.targets or seen.targets(here)
     update = {"have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite}
-    replace_file(info_path, dump(info.model_copy(update={**update, "targets": targets})))
-    for path in sorted(here.glob("*.parquet.tmp")):
-        if path.name != "messages.parquet.tmp":
+    write_json(folder / where, info.model_copy(update={**update, "targets": targets}))
+
+
+def _keep_tables(here: Path) -> None:
+    """Give the tables of messages their names, and remove what they were made of."""
+    new = here / "messages.parquet.tmp"
+    for path in here.glob("*.parquet.tmp"):
+        if path != new:
             path.replace(path.with_suffix(""))
-    (here / "messages.parquet.tmp").replace(here / "messages.parquet")
-    for name in names:
-        (folder / name).unlink()
-    for mark in here.glob("process-*.tmp"):
-        mark.unlink(missing_ok=True)
+    if new.exists():
+        new.replace(new.with_suffix(""))
+    for path in here.iterdir():
+        if path.suffix == ".tmp" or RAW.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 class _Seen:
@@ -240,12 +236,20 @@ def write_seal(folder: Path, limits: Limits) -> None:
     entries = [
         SealedFile(
             path=path, bytes=size, sha256=hash_file(folder, path),
-            rows=pq.read_metadata(folder / path).num_rows if path.endswith(".parquet") else 0,
+            rows=_count_rows(folder, path) if path.endswith(".parquet") else 0,
         )
         for path, size in list_files(folder, limits).items()
         if path != "seal.json" and not path.startswith("truth/") and not path.endswith(".tmp")
     ]  # fmt: skip
-    replace_file(folder / "seal.json", dump(Seal(format=FORMAT, version=VERSION, files=entries)))
+    write_json(folder / "seal.json", Seal(format=FORMAT, version=VERSION, files=entries))
+
+
+def _count_rows(folder: Path, path: str) -> int:
+    try:
+        return int(pq.read_metadata(folder / path).num_rows)
+    except pa.ArrowException as why:
+        remedy = "Remove it, and seal what is left."
+        raise TraceError.unreadable(folder / path, why, remedy) from None
 
 
 def check_seal(folder: Path, files: dict[str, int], limits: Limits, *, verify: bool = True) -> Seal:
@@ -254,8 +258,7 @@ def check_seal(folder: Path, files: dict[str, int], limits: Limits, *, verify: b
     Raises:
         TraceError: a file is missing, new, of another size, or has another hash.
     """
-    data = read_bytes(folder, "seal.json", 16 * limits.manifest_bytes)
-    seal = load(data, Seal, "seal.json")
+    seal = read_json(folder, "seal.json", Seal, limits, times=16)
     listed = {f.path: f for f in seal.files}
     there = {f: s for f, s in files.items() if f != "seal.json"}
     for path in sorted(set(listed) - set(there)):

@@ -186,12 +186,17 @@ class Torn:
 
     Attributes:
         notes: all of it.
-        unended: of these, segments that hold whole messages and only lack an end mark: their
-            process was stopped, after its last message or before.
+        unended: of these, what a process leaves that was stopped between two messages, or before
+            its first: segments without an end mark, or none.
     """
 
     notes: list[str] = field(default_factory=list)
     unended: list[str] = field(default_factory=list)
+
+    def add(self, note: str, *, unended: bool) -> None:
+        """Note one."""
+        self.notes.append(note)
+        self.unended += [note] if unended else []
 
 
 def find_segments(files: Iterable[str], observer: str) -> list[str]:
@@ -277,8 +282,8 @@ def _read_segment(
             yield read_fields(meta, manifest.ends, observer, limits, where), batch
         within = file.tell() < size
         if within or not _has_ended(file, size):
-            torn.notes.append(f"{name}: ends within a message or without an end mark.")
-            torn.unended += torn.notes[-1:] if not within else []
+            text = f"{name}: ends within a message or without an end mark."
+            torn.add(text, unended=not within)
 
 
 def _check_columns(raw: bytes, schema: pa.Schema, stored: Stored, name: str) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +25,7 @@ from vflsec.core.message_kinds import KINDS, Kind
 from vflsec.core.view import Known
 from vflsec.errors import TraceError
 from vflsec.nn.weights import parse
+from vflsec.runtime.atomic_files import name_when_whole
 from vflsec.trace.limits import FINITE, UNCOMPRESSED, Limits, open_file
 from vflsec.trace.manifest import Count, Name, Route, Strict, describe_invalid
 
@@ -113,22 +112,13 @@ def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     )  # fmt: skip
 
 
-@contextmanager
-def _write_whole(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """A writer of a file that has its name once it is whole: a kill leaves no part of it."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open_writer(new, schema) as out:
-        yield out
-    new.replace(path)
-
-
 def write_table(path: Path, schema: pa.Schema, columns: Mapping[str, ArrayLike]) -> None:
     """Write a small table in one go."""
     arrays = [
         c if isinstance(c, pa.Array) else pa.array(c, f.type)
         for f, c in ((f, columns[f.name]) for f in schema)
     ]
-    with _write_whole(path, schema) as out:
+    with name_when_whole(path) as new, open_writer(new, schema) as out:
         out.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
@@ -291,11 +281,12 @@ def write_vectors(folder: Path, stem: str, rows: Tensor, x: Tensor) -> None:
     stored = Stored(flat.shape[1], store)
     ids = rows.cpu().numpy()
     step = max(1, _CHUNK // stored.row_bytes)
-    with _write_whole(folder / f"{stem}-{store}.parquet", build_vector_schema(stored)) as out:
+    path, schema = folder / f"{stem}-{store}.parquet", build_vector_schema(stored)
+    with name_when_whole(path) as new, open_writer(new, schema) as out:
         for at in range(0, max(1, len(ids)), step):
             part = slice(at, at + step)
             arrays = [pa.array(ids[part], pa.int64()), as_values(flat[part], stored)]
-            table = pa.Table.from_arrays(arrays, schema=build_vector_schema(stored))
+            table = pa.Table.from_arrays(arrays, schema=schema)
             out.write_table(table, row_group_size=max(1, len(table)))
 
 

@@ -18,8 +18,8 @@ from vflsec.core.guess import Truth
 from vflsec.core.view import Schema
 from vflsec.errors import TraceError
 from vflsec.label import Classes, Quantity
-from vflsec.trace.limits import NAME, Limits, list_files, read_bytes
-from vflsec.trace.manifest import Layout, TruthInfo, dump, load
+from vflsec.trace.limits import NAME, Limits, list_files
+from vflsec.trace.manifest import Layout, TruthInfo, read_json, write_json
 from vflsec.trace.recorder_inputs import check_once, check_whole, read_amounts
 from vflsec.trace.seal import check_seal, write_seal
 from vflsec.trace.tables import (
@@ -106,7 +106,7 @@ def write_truth(
     if held or shares is not None:
         layouts = {p: Layout.of(schema) for p, (_, schema) in held.items()}
         classes = None if shares is None else q.shape[1]
-        (base / _INFO).write_bytes(dump(TruthInfo(layouts=layouts, classes=classes)))
+        write_json(base / _INFO, TruthInfo(layouts=layouts, classes=classes))
     write_seal(base, Limits())
     return base
 
@@ -160,7 +160,7 @@ def read_truth(folder: str | Path, limits: Limits | None = None) -> KnownTruth:
     base, files = _base(folder, limits)
     labels, info = _read_labels(base, limits), TruthInfo()
     if _INFO in files:
-        info = load(read_bytes(base, _INFO, limits.manifest_bytes), TruthInfo, _INFO)
+        info = read_json(base, _INFO, TruthInfo, limits)
     shares, hidden = None, {}
     if _SHARES in files and info.classes is not None:
         ids, q = read_rows(

@@ -21,8 +21,8 @@ from typing import Any
 from vflsec.core import check
 from vflsec.errors import ConfigError, TraceError, first_line
 from vflsec.trace.completeness import Passed, find_miscounts
-from vflsec.trace.limits import Limits, replace_file
-from vflsec.trace.manifest import LaterGrant, LaterName, Manifest, dump, say_now
+from vflsec.trace.limits import Limits
+from vflsec.trace.manifest import LaterGrant, LaterName, Manifest, say_now, write_json
 from vflsec.trace.reader import Observer, Trace
 from vflsec.trace.recorder_inputs import Ids, known_rows, read_shares
 from vflsec.trace.seal import write_seal
@@ -231,7 +231,7 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
     joined: Manifest = first.model_copy(
         update={"status": "partial" if partial else "sealed", "parties": list(parties.values())}
     )
-    (out / "manifest.json").write_bytes(dump(joined))
+    write_json(out / "manifest.json", joined)
     write_seal(out, limits or Limits())
     return out
 
@@ -293,8 +293,8 @@ def grant(
     (folder / "seal.json").unlink()  # what is stopped here is sealed by `vflsec trace seal`
     if rows is not None:
         write_known(folder / "view" / who, rows)
-    replace_file(folder / "view" / who / "observer.json", dump(info))
-    replace_file(folder / "manifest.json", dump(manifest))
+    write_json(folder / "view" / who / "observer.json", info)
+    write_json(folder / "manifest.json", manifest)
     write_seal(folder, limits)
     return entry
 

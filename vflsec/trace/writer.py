@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from vflsec.errors import ConfigError
 from vflsec.runtime.file_locks import LOCKS, lock, unlock
-from vflsec.trace.limits import check_name, replace_file
-from vflsec.trace.manifest import Manifest, ObserverInfo, Route, dump, load
+from vflsec.trace.limits import check_name
+from vflsec.trace.manifest import Manifest, ObserverInfo, Route, load, write_json
 from vflsec.trace.segments import RAW, Segment
 from vflsec.trace.tables import Stored
 
@@ -30,15 +30,15 @@ _TYPE = {"e": "float16", "f": "float32", "d": "float64"}
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
-_HERE: set[Path] = set()  # claims of this process
-_CLAIM = re.compile(r"process-([0-9]{4})\.tmp")
+_HERE: set[tuple[Path, str]] = set()  # folders and numbers of this process
+_CLAIM = re.compile(r"process-([0-9]{4})(-stopped)?\.tmp")
 
 
 class ProcessNumber:
     """The number of one process among those that record into an observer's folder.
 
     Attributes:
-        number: of its segments; each start of a process has its own.
+        number: of its segments, as text; each start of a process has its own.
         process: id of the process that may write them; its forks may not.
     """
 
@@ -46,21 +46,28 @@ class ProcessNumber:
         self.process = os.getpid()
         names = [p.name for p in folder.iterdir()]
         found = [m for n in names for r in (RAW, _CLAIM) if (m := r.fullmatch(n))]
-        self.number = max((int(m[1]) for m in found), default=-1) + 1
+        number = max((int(m[1]) for m in found), default=-1) + 1
         while True:
-            self.path = folder / f"process-{self.number:04d}.tmp"
+            self.number = f"{number:04d}"
+            self.path = folder / f"process-{self.number}.tmp"
+            number += 1
             try:
                 self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             except FileExistsError:
-                self.number += 1
                 continue
-            if not any(folder.glob(f"raw-{self.number:04d}-*")):
+            if not any(folder.glob(f"raw-{self.number}-*")):
                 break
             os.close(self._file)  # one that came and went since the names were read
             self.path.unlink()
-            self.number += 1
         lock(self._file)
-        _HERE.add(self.path.absolute())
+        self._here = (folder.absolute(), self.number)
+        _HERE.add(self._here)
+
+    def stop(self) -> None:
+        """Leave word that less is recorded than passes: a name, for which a full disk has room."""
+        if self._file >= 0 and self.process == os.getpid():
+            with contextlib.suppress(OSError):
+                self.path.rename(self.path.with_name(f"process-{self.number}-stopped.tmp"))
 
     def release(self) -> None:
         """No longer record; may be called again."""
@@ -68,13 +75,13 @@ class ProcessNumber:
         if file < 0 or self.process != os.getpid():
             return
         self.path.unlink(missing_ok=True)
-        _HERE.discard(self.path.absolute())
+        _HERE.discard(self._here)
         unlock(file)
         os.close(file)
 
 
 def is_recording(folder: Path, *, here: bool = True) -> bool:
-    """Whether a living process records into an observer's folder; forgets those that died.
+    """Whether a living process records into an observer's folder.
 
     Args:
         folder: of the observer.
@@ -82,21 +89,33 @@ def is_recording(folder: Path, *, here: bool = True) -> bool:
     """
     alive = False
     for path in folder.iterdir():
-        if path.absolute() in _HERE:
+        if (found := _CLAIM.fullmatch(path.name)) is None:
+            continue
+        if (folder.absolute(), found[1]) in _HERE:
             alive |= here
-        elif _CLAIM.fullmatch(path.name) and LOCKS:  # else a living one is not noticed
+        elif LOCKS:  # else a living one is not noticed
             try:
                 file = os.open(path, os.O_RDWR)
             except FileNotFoundError:
                 continue
             try:
                 lock(file, wait=False)
-                path.unlink(missing_ok=True)
             except BlockingIOError:
                 alive = True
             finally:
                 os.close(file)
     return alive
+
+
+def find_left(folder: Path) -> list[tuple[str, bool]]:
+    """Numbers of processes that recorded less than passed, and whether they knew it themselves.
+
+    Those that did not were killed before their first message.
+    """
+    names = sorted(p.name for p in folder.iterdir())
+    wrote = {m[1] for n in names if (m := RAW.fullmatch(n))}
+    claims = [m for n in names if (m := _CLAIM.fullmatch(n))]
+    return [(m[1], bool(m[2])) for m in claims if m[2] or m[1] not in wrote]
 
 
 @contextlib.contextmanager
@@ -142,7 +161,7 @@ def begin(folder: Path, manifest: Manifest) -> None:
         if path.exists():  # another process of the same run was faster
             return begin(folder, manifest)
         raise ConfigError.taken(folder, "other files", EMPTY)
-    replace_file(path, dump(manifest))
+    write_json(path, manifest)
 
 
 def _null(value: float | None) -> Any:
@@ -247,10 +266,11 @@ class Writer:
         self._lock = threading.Lock()
         self._streams: dict[Stored, Segment] = {}
         if (self.folder / "messages.parquet").exists():
-            raise ConfigError.taken(self.folder, "a seal", EMPTY)
-        self._claim = ProcessNumber(self.folder)
+            remedy = f"End that with 'vflsec trace seal {folder}', or name an empty folder."
+            raise ConfigError.taken(self.folder, "messages of which a seal was begun", remedy)
         if not (self.folder / "observer.json").exists():
             self.describe(ObserverInfo(party=observer))
+        self._claim = ProcessNumber(self.folder)
 
     @property
     def mine(self) -> bool:
@@ -264,7 +284,7 @@ class Writer:
 
     def describe(self, info: ObserverInfo) -> None:
         """Write ``observer.json`` anew."""
-        replace_file(self.folder / "observer.json", dump(info))
+        write_json(self.folder / "observer.json", info)
 
     def put(
         self, plan: Plan, payload: NDArray[Any] | None, rows: NDArray[np.int64] | None,
@@ -290,10 +310,10 @@ class Writer:
         flat = np.empty(plan.flat, np.float32) if payload is None else payload.reshape(plan.flat)
         ids = rows if payload is not None and plan.n is not None else None
         with self._lock:
-            if self.full or (
-                self.max_bytes is not None and self.bytes + plan.size > self.max_bytes
-            ):
-                self.full = True
+            most = self.max_bytes
+            if not self.full and most is not None and self.bytes + plan.size > most:
+                self.stop()
+            if self.full:
                 return -1
             number = self.count
             text = (
@@ -320,7 +340,7 @@ class Writer:
     def _stream(self, stored: Stored) -> Segment:
         found = self._streams.get(stored)
         if found is None:
-            path = self.folder / f"raw-{self._claim.number:04d}-{stored}.arrows"
+            path = self.folder / f"raw-{self._claim.number}-{stored}.arrows"
             found = self._streams[stored] = Segment(path, stored)
         return found
 
@@ -335,6 +355,11 @@ class Writer:
             self.release()
         for stream in streams.values():
             stream.close(mark=self.mine)
+
+    def stop(self) -> None:
+        """Write nothing more, although the run goes on: the trace is partial."""
+        self.full = True
+        self._claim.stop()
 
     def release(self) -> None:
         """Say that this process records no longer."""

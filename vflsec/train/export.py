@@ -273,4 +273,4 @@ class Export:
             ]
             update = {"have": have, "complete": not full}
             writer.describe(self.infos[party].model_copy(update=update))
-        return seal(self.folder, partial=full)
+        return seal(self.folder)

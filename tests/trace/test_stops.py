@@ -1,0 +1,152 @@
+"""Recorders that are stopped where nothing of a message is written, and disks that are full."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from forked import run_forked
+from trace_audits import record
+
+from vflsec.errors import ConfigError, TraceError
+from vflsec.trace import seal as sealing
+from vflsec.trace import segments
+from vflsec.trace.adapters.base import Wire
+from vflsec.trace.reader import Trace
+from vflsec.trace.seal import seal
+from vflsec.trace.validate import validate
+
+N = 12
+Y = np.arange(N) % 2
+HOW: dict[str, Any] = {
+    "known": np.arange(4), "columns": torch.ones(N, 2), "aux": {"active": ([1], torch.ones(1, 2))},
+}  # fmt: skip
+
+
+def kill_at(call: int) -> Callable[..., None]:
+    """Ends the process at so many calls of functions that write a trace."""
+    left = [call]
+
+    def count(frame: Any, event: str, _: object) -> None:
+        if "vflsec/trace/" in frame.f_code.co_filename and event == "call":
+            left[0] -= 1
+            if not left[0]:
+                os._exit(9)
+
+    return count
+
+
+def run_killed(folder: Path, call: int, **how: Any) -> int:
+    """How a recording of no message ended that is killed there."""
+
+    def begin() -> None:
+        recording = record(folder, Y, **HOW | how)
+        sys.setprofile(kill_at(call))
+        recording.__enter__()
+        sys.setprofile(None)
+        os._exit(7)
+
+    return run_forked(begin).returncode
+
+
+def test_a_kill_at_the_start_leaves_what_is_valid_and_partial(tmp_path: Path) -> None:
+    """It was sealed as whole, or sealed and then refused: own columns without their layout."""
+    found = set()
+    for call in range(20, 400, 6):
+        folder = tmp_path / str(call)
+        if run_killed(folder, call) == 7:
+            break
+        if (folder / "manifest.json").exists():
+            seal(folder)
+            trace = Trace.open(folder)
+            assert trace.manifest.status == "partial"
+            assert not any(trace.observer(o).info.complete for o in trace.observers)
+            found.add(tuple(validate(folder).messages.values()))
+    assert {(), (0,)} >= found > set()
+    assert call > 60
+
+
+def test_what_waited_of_a_process_that_wrote_nothing_is_missing(tmp_path: Path) -> None:
+    folder, how = tmp_path / "t", {"resume": True, "behind": 8}
+
+    def begin() -> None:
+        rec = record(folder, Y, **how).__enter__()
+        rec.writer.put = lambda *_: os._exit(9)  # type: ignore[method-assign, union-attr]
+        rec.cut(torch.ones(N, 2), range(N))
+        rec.wait()
+
+    assert run_forked(begin).returncode == 9
+    with record(folder, Y, **how) as rec:
+        rec.cut(torch.ones(N, 2), range(N))
+    trace = Trace.open(folder)
+    assert (trace.manifest.status, trace.observer("bank").info.complete) == ("partial", False)
+
+
+def test_a_seal_that_is_stopped_stays_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments are gone by then, and with them what showed it."""
+    recording = record(tmp_path / "t", Y).__enter__()
+    recording.cut(torch.ones(N, 2), range(N))
+    recording.writer.release()  # type: ignore[union-attr]
+    with monkeypatch.context() as m:
+        m.setattr(sealing, "write_seal", None)
+        with pytest.raises(TypeError):
+            seal(tmp_path / "t")
+    assert len(seal(tmp_path / "t")) == 1
+    assert Trace.open(tmp_path / "t").manifest.status == "partial"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_full_disk_is_no_end_of_the_run(
+    ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else can be written then, and `--ended` called such a trace whole."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    about: dict[str, Any] = {"framework": ("toy", "1"), "adapter": "toy", "role": "passive"}
+    wire = Wire(tmp_path / "t", party="bank", rows=N, **about)
+    wire.tell("embedding", np.ones((N, 2)), "all", sent=True, step=0)
+    with monkeypatch.context() as m:
+        m.setattr(segments.os, "writev", full)
+        with pytest.warns(RuntimeWarning):
+            wire.tell("embedding", np.ones((N, 2)), "all", sent=True, step=1)
+        with pytest.warns(RuntimeWarning):
+            wire.recording.end()
+    seal(tmp_path / "t", ended=ended)
+    trace = Trace.open(tmp_path / "t")
+    assert (trace.manifest.status, trace.observer("bank").info.complete) == ("partial", False)
+    assert validate(tmp_path / "t").messages == {"bank": 1}
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as m:
+        m.setattr("vflsec.trace.recorder.write_own", full)
+        with pytest.raises(ConfigError, match="No space left"):
+            record(tmp_path / "t", Y, **HOW).__enter__()
+    with record(tmp_path / "t", Y, **HOW) as rec:
+        rec.cut(torch.ones(N, 2), range(N))
+    assert Trace.open(tmp_path / "t").manifest.status == "sealed"
+
+
+@pytest.mark.parametrize("left", [b"PAR1", b""])
+def test_half_a_table_of_an_older_recording_is_one_error(left: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    assert run_killed(folder, 10**6) == 7
+    (folder / "view/bank/own-f4.parquet").write_bytes(left)
+    with pytest.raises(TraceError, match=r"own-f4\.parquet: cannot be read"):
+        seal(folder)
