@@ -19,6 +19,7 @@ from vflsec.errors import ConfigError, TraceError
 from vflsec.trace import seal as sealing
 from vflsec.trace import segments
 from vflsec.trace.adapters.base import Wire
+from vflsec.trace.leaves import Beside, import_leaves
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import seal
 from vflsec.trace.validate import validate
@@ -150,3 +151,29 @@ def test_half_a_table_of_an_older_recording_is_one_error(left: bytes, tmp_path: 
     (folder / "view/bank/own-f4.parquet").write_bytes(left)
     with pytest.raises(TraceError, match=r"own-f4\.parquet: cannot be read"):
         seal(folder)
+
+
+def test_a_second_training_does_not_join_one_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk was full when it was to be sealed; the messages of both were one whole trace."""
+
+    def train() -> None:
+        with record(tmp_path / "t", Y) as rec:
+            rec.cut(torch.ones(N, 2), range(N))
+
+    with monkeypatch.context() as m:
+        m.setattr("vflsec.trace.recorder.seal", lambda *_, **__: None)
+        train()
+    with pytest.raises(ConfigError, match="has ended"):
+        train()
+    assert seal(tmp_path / "t") == []
+    assert validate(tmp_path / "t").messages == {"bank": 1}
+
+
+def test_leaves_are_not_imported_into_what_a_killed_import_left(tmp_path: Path) -> None:
+    """Every tree stood there twice."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/manifest.json").touch()
+    with pytest.raises(ConfigError, match="not empty"):
+        import_leaves(tmp_path / "leaves.csv", tmp_path / "out", Beside())

@@ -24,12 +24,12 @@ from vflsec.engine import trace_positive_control
 from vflsec.engine.trace_scores import score
 from vflsec.errors import ConfigError, drop_remedy
 from vflsec.measure.attack import Answer, Bench
-from vflsec.measure.guess_files import Planted, Source, check_new, freeze
+from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.measure.prepared import Prepared, prepare
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.trace.completeness import find_copies, make_ledger
-from vflsec.trace.limits import Limits
+from vflsec.trace.limits import Limits, check_new
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
 from vflsec.trace.validate import validate_in_subprocess

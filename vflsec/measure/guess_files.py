@@ -28,7 +28,7 @@ from vflsec.measure.controls import Control
 from vflsec.measure.prepared import Prepared
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, LedgerRow
-from vflsec.trace.limits import Limits, list_files, read_bytes
+from vflsec.trace.limits import Limits, check_new, list_files, read_bytes
 from vflsec.trace.manifest import Manifest, load
 from vflsec.trace.tables import (
     AMOUNTS,
@@ -143,18 +143,6 @@ def _schema(stored: Stored) -> pa.Schema:
     return pa.schema(
         [("row", pa.int64()), ("value", value), ("group", pa.int64()), ("abstain", pa.bool_())]
     )
-
-
-def check_new(folder: str | Path) -> Path:
-    """The folder for guesses, which must be new or empty.
-
-    Raises:
-        ConfigError: something is there.
-    """
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: is not empty. Give a new folder.")
-    return folder
 
 
 def freeze(

@@ -19,6 +19,7 @@ from vflsec.core import check
 from vflsec.data.read_table import Frame, as_texts, read_frame
 from vflsec.errors import ConfigError
 from vflsec.plugins import registry
+from vflsec.trace.limits import check_new
 from vflsec.trace.record_api import record
 from vflsec.trace.truth import write_truth
 from vflsec.trees.profiles import PROFILES
@@ -67,6 +68,7 @@ def import_leaves(
         ConfigError: a row is missing or doubled, or is no number; names file, row and tree. Or
             there is no such profile or defense, or it has no such strength.
     """
+    check_new(out)
     check.one_of("--profile", profile, ("", *PROFILES))
     name, strength = _read_defense(defense)
     tree, row, leaf = read_texts(leaves, COLUMNS)

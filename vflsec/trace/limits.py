@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from vflsec.core import check
-from vflsec.errors import TraceError
+from vflsec.errors import ConfigError, TraceError
 
 OTHER_WIDTH = "Record other widths under name='...', or pad to one length."
 ASTRAY = "Remove what does not belong there."
@@ -33,6 +33,18 @@ def check_name(where: str, name: str) -> None:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         rule = "at most 80 letters without accents, digits, '_', '-', '+' or '.' (not first)"
         raise check.fail(f"{where}: a party's name", rule, name)
+
+
+def check_new(folder: str | Path) -> Path:
+    """A folder for a trace or for guesses, which must be new or empty.
+
+    Raises:
+        ConfigError: something is there.
+    """
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder}: is not empty. Give a new folder.")
+    return folder
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from vflsec.trace.manifest import (
     ObserverInfo,
     PublicFacts,
     Route,
+    read_json,
 )
 from vflsec.trace.recorder_inputs import (
     LIMITS,
@@ -140,6 +141,7 @@ class Recording:
     def __enter__(self) -> Recording:
         try:
             begin(self.folder, self.manifest)
+            self._refuse_second()
             self.writer = Writer(self.folder, self.party, self.loop.max_bytes)
             self._begin(self.writer)
         except BaseException as why:
@@ -147,6 +149,15 @@ class Recording:
                 self.writer.release()
             raise refuse_write(self.folder, why) if isinstance(why, OSError) else why from None
         return self
+
+    def _refuse_second(self) -> None:
+        """Refuse what an earlier training left that has ended, but for its seal."""
+        here = self.folder / "view" / self.party
+        if self.loop.resume or not (here / "observer.json").exists() or is_recording(here):
+            return
+        if read_json(here, "observer.json", ObserverInfo, LIMITS).have:
+            remedy = f"Seal it with 'vflsec trace seal {self.folder}', and name an empty folder."
+            raise ConfigError.taken(self.folder, "a recording that has ended", remedy)
 
     def _begin(self, writer: Writer) -> None:
         """Write what the party has beside its messages, unless another process of the run did."""

@@ -21,7 +21,7 @@ from typing import Any
 from vflsec.core import check
 from vflsec.errors import ConfigError, TraceError, first_line
 from vflsec.trace.completeness import Passed, find_miscounts
-from vflsec.trace.limits import Limits
+from vflsec.trace.limits import Limits, check_new
 from vflsec.trace.manifest import LaterGrant, LaterName, Manifest, say_now, write_json
 from vflsec.trace.reader import Observer, Trace
 from vflsec.trace.recorder_inputs import Ids, known_rows, read_shares
@@ -222,9 +222,7 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
             if name in held:
                 raise ConfigError(f"{trace.folder} and {held[name]} are both of {name}.")
             held[name] = trace.folder
-    if out.exists() and any(out.iterdir()):
-        raise ConfigError.taken(out, "files")
-    out.mkdir(parents=True, exist_ok=True, mode=0o700)
+    check_new(out).mkdir(parents=True, exist_ok=True, mode=0o700)
     for name, folder in held.items():
         shutil.copytree(folder / "view" / name, out / "view" / name)
     partial = any(t.manifest.status == "partial" for t in traces)

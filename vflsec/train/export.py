@@ -25,7 +25,7 @@ from vflsec.label import make_label
 from vflsec.nn.module_spec import describe_module
 from vflsec.nn.weights import write_weights
 from vflsec.specs import AttackSpec
-from vflsec.trace.limits import Limits, check_name
+from vflsec.trace.limits import Limits, check_name, check_new
 from vflsec.trace.manifest import (
     Have,
     Layout,
@@ -102,7 +102,7 @@ class Export:
             parties=parties, rows=len(task.y), classes=task.classes, loss_reduction="mean",
             amp=False, shuffle="by seed", run=run,
         )  # fmt: skip
-        begin(self.folder, self.manifest)
+        begin(check_new(self.folder), self.manifest)
         every = dict.fromkeys(p for a in self.attacks for p in a.adversary if p in task.parties)
         names = [p for p in every if not task.schema[p].empty]
         self.writers = {p: Writer(self.folder, p, max_bytes=max_bytes) for p in names}
