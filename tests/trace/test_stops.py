@@ -15,11 +15,13 @@ import torch
 from forked import run_forked
 from trace_audits import record
 
+from vflsec.engine.trace_attacks import infer
 from vflsec.errors import ConfigError, TraceError
 from vflsec.trace import seal as sealing
 from vflsec.trace import segments
 from vflsec.trace.adapters.base import Wire
 from vflsec.trace.leaves import Beside, import_leaves
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.reader import Trace
 from vflsec.trace.seal import seal
 from vflsec.trace.validate import validate
@@ -177,3 +179,16 @@ def test_leaves_are_not_imported_into_what_a_killed_import_left(tmp_path: Path) 
     (tmp_path / "out/manifest.json").touch()
     with pytest.raises(ConfigError, match="not empty"):
         import_leaves(tmp_path / "leaves.csv", tmp_path / "out", Beside())
+
+
+def test_guesses_are_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of them stood in the way of the same command."""
+    with record(tmp_path / "t", Y, np.arange(4)) as rec:
+        rec.cut(torch.ones(N, 2, requires_grad=True) * 1, range(N)).sum().backward()
+    how: dict[str, Any] = {"attacks": ["norm"], "limits": TRUSTED}
+    with monkeypatch.context() as m:
+        m.setattr("vflsec.measure.guess_files.json", None)
+        with pytest.raises(AttributeError):
+            infer([tmp_path / "t"], tmp_path / "out/g", **how)
+    assert [*tmp_path.glob("out/*")] == []
+    assert (infer([tmp_path / "t"], tmp_path / "out/g", **how) / "answers.json").exists()

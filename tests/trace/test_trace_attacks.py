@@ -335,7 +335,7 @@ def test_a_joined_trace_tells_what_parties_know_together(tmp_path: Path, cli: Cl
     for bad, words in (
         (["join", sides[0], sides[0], "--out", str(tmp_path / "n")], "are both of east"),
         (["join", sides[0], "--out", str(tmp_path / "n")], "two or more"),
-        (["join", *sides, "--out", both], "holds files"),
+        (["join", *sides, "--out", both], "is not empty"),
         (["audit", both, "--together", "east+shop", "--out", str(tmp_path / "m")], "together must"),
     ):
         assert words in cli.refuses("trace", *bad)

@@ -27,6 +27,7 @@ from vflsec.measure.attack import Answer
 from vflsec.measure.controls import Control
 from vflsec.measure.prepared import Prepared
 from vflsec.plugins import registry
+from vflsec.runtime.atomic_files import name_when_whole
 from vflsec.specs import AttackSpec, LedgerRow
 from vflsec.trace.limits import Limits, check_new, list_files, read_bytes
 from vflsec.trace.manifest import Manifest, load
@@ -161,8 +162,19 @@ def freeze(
         ConfigError: something is there.
     """
     folder = check_new(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    out = _Out(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with name_when_whole(folder.absolute()) as new:
+        new.mkdir()
+        _write(_Out(new), sources, answers, notes, planted or {})
+        if folder.exists():
+            folder.rmdir()
+    return folder
+
+
+def _write(
+    out: _Out, sources: Sequence[Source], answers: Sequence[Sequence[Answer]],
+    notes: Sequence[str], planted: Mapping[int, Planted],
+) -> None:  # fmt: skip
     entries = []
     for i, (_, found) in enumerate(zip(sources, answers, strict=True)):
         entries += [_entry(out, i, a) for a in found]
@@ -179,15 +191,14 @@ def freeze(
         "planted": [
             {"source": i, "labels": out.labels(of.truth),
              "answers": [_entry(out, i, a) for a in of.answers]}
-            for i, of in (planted or {}).items()
+            for i, of in planted.items()
         ],
         "files": out.files,
     }  # fmt: skip
     text = json.dumps(
         index, indent=1, default=lambda v: v.tolist() if hasattr(v, "tolist") else list(v)
     )
-    (folder / "answers.json").write_text(f"{text}\n")
-    return folder
+    (out.folder / "answers.json").write_text(f"{text}\n")
 
 
 def _entry(out: _Out, i: int, a: Answer) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
 import time
@@ -47,7 +48,7 @@ def stamp_files(paths: Iterable[Path]) -> list[tuple[int, int]]:
 
 @contextmanager
 def name_when_whole(path: Path) -> Iterator[Path]:
-    """A place beside `path` to write to, which gets that name in the end.
+    """A place beside `path` for a file or a folder, which gets that name in the end.
 
     A kill leaves no part of it under the name, an error nothing.
     """
@@ -56,7 +57,7 @@ def name_when_whole(path: Path) -> Iterator[Path]:
         yield new
         new.replace(path)
     except BaseException:
-        new.unlink(missing_ok=True)
+        shutil.rmtree(new, ignore_errors=True) if new.is_dir() else new.unlink(missing_ok=True)
         raise
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from vflsec.core import check
 from vflsec.errors import ConfigError, TraceError, first_line
+from vflsec.runtime.atomic_files import name_when_whole
 from vflsec.trace.completeness import Passed, find_miscounts
 from vflsec.trace.limits import Limits, check_new
 from vflsec.trace.manifest import LaterGrant, LaterName, Manifest, say_now, write_json
@@ -222,15 +223,19 @@ def join(folders: Sequence[str | Path], out: str | Path, limits: Limits | None =
             if name in held:
                 raise ConfigError(f"{trace.folder} and {held[name]} are both of {name}.")
             held[name] = trace.folder
-    check_new(out).mkdir(parents=True, exist_ok=True, mode=0o700)
-    for name, folder in held.items():
-        shutil.copytree(folder / "view" / name, out / "view" / name)
+    check_new(out).parent.mkdir(parents=True, exist_ok=True)
     partial = any(t.manifest.status == "partial" for t in traces)
     joined: Manifest = first.model_copy(
         update={"status": "partial" if partial else "sealed", "parties": list(parties.values())}
     )
-    write_json(out / "manifest.json", joined)
-    write_seal(out, limits or Limits())
+    with name_when_whole(out.absolute()) as new:
+        new.mkdir(mode=0o700)
+        for name, folder in held.items():
+            shutil.copytree(folder / "view" / name, new / "view" / name)
+        write_json(new / "manifest.json", joined)
+        write_seal(new, limits or Limits())
+        if out.exists():
+            out.rmdir()
     return out
 
 
