@@ -13,10 +13,13 @@ from command_line import Cli
 from planted_trees import boost, find_leaves
 from sampled import sampled
 
+import vflsec
 from vflsec.cli.main import main
+from vflsec.engine.recordings import record_scenario
 from vflsec.engine.trace_attacks import infer, score
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.trace.leaves import Beside, import_leaves
+from vflsec.trace.limits import TRUSTED
 from vflsec.trace.validate import info
 from vflsec.trees.profiles import PROFILES
 
@@ -213,3 +216,22 @@ def test_digits_that_are_no_numbers_are_texts(tmp_path: Path) -> None:
     leaves = write(tmp_path / "leaves.csv", "tree,row,leaf", [("²", "³", 1), ("²", "2", 2)])
     folder = import_leaves(leaves, tmp_path / "trace", Beside())
     assert (folder / "seal.json").exists()
+
+
+def test_a_recorded_simulation_of_trees_is_audited_as_it_was(tmp_path: Path) -> None:
+    """Neither could be written, nor kept by `--keep-views`: its facts and its NaN were refused."""
+    scenario = {
+        "data": {"name": "control_gaussian", "params": {"rows": 300}},
+        "algorithm": {"name": "secureboost", "trees": 2},
+        "attack": [{"name": "leaf_vote"}], "audit": {"seeds": 1, "references": []},
+    }  # fmt: skip
+    live = vflsec.run_audit(scenario, out=tmp_path / "live", keep_views=True).results
+    (folder,) = record_scenario(scenario, tmp_path / "t")
+    guesses = infer([folder], tmp_path / "g", attacks=["leaf_vote"], limits=TRUSTED)
+    traced = score(guesses, [folder], tmp_path / "o").results
+    found = [
+        r.query("metric == 'auc' and role == 'audit' and attack == 'leaf_vote'").value.tolist()
+        for r in (live, traced)
+    ]
+    assert len(found[0]) == 1
+    assert found[0] == found[1]

@@ -30,6 +30,7 @@ class MessageKind:
         refines: one says all that earlier ones of its epoch and name said of its rows.
         of_labels: it is worked out with the labels, so that who changes these changes it.
         is_readable: attacks read it by itself; not names, marks and what is hidden.
+        has_gaps: NaN stands where its receiver is shown no number.
         is_encrypted: all there is for whoever holds it, is its size.
         made_of: kinds of messages that a party works it out of. Such a kind never crosses.
         opened_by: who can read it: ``both`` ends, or the ``receiver`` alone, whose key it is
@@ -46,6 +47,7 @@ class MessageKind:
     refines: bool = False
     of_labels: bool = False
     is_readable: bool = True
+    has_gaps: bool = False
     is_encrypted: bool = False
     made_of: tuple[str, ...] = ()
     opened_by: Literal["both", "receiver", "key"] = "both"
@@ -82,7 +84,7 @@ KINDS: Mapping[str, MessageKind] = MappingProxyType({
         "nodes of rows", has_rows=True, has_every_row=True, has_one_width=True, refines=True,
         of_labels=True,
     ),
-    "tree": MessageKind("nodes of trees", of_labels=True),
+    "tree": MessageKind("nodes of trees", of_labels=True, has_gaps=True),
     "sample_list": MessageKind("lists of sampled rows", of_labels=True),
     # the pairs that an active party knows to be in the sums that it decrypts
     "own_pair": MessageKind(

@@ -200,7 +200,7 @@ class Layout(Strict):
 class PublicFacts(Strict):
     """What every party knows about the run, as `vflsec.core.view.Facts`."""
 
-    aggregation: Literal["concat", "sum", "mean"] = "concat"
+    aggregation: Literal["concat", "sum", "mean", "trees", "pooled"] = "concat"
     top: bool = True
     widths: dict[Name, Annotated[int, Field(ge=1)]] = {}
     batch_size: Count = 0

@@ -36,6 +36,7 @@ from vflsec.trace.tables import (
     Stored,
     build_tensor_schema,
     check_rows,
+    find_finite,
     from_batch,
     hash_grant,
     read_batches,
@@ -135,9 +136,9 @@ class Observer:
 
     def _finite(self, found: Recorded, left: NotFinite) -> Recorded:
         x = found.values
-        if x is None or np.isfinite(x).all():
+        if x is None or (finite := find_finite(found.fields.kind, x)).all():
             return found
-        bad = ~np.isfinite(x.reshape(len(x), -1)).all(1) if x.ndim else np.ones(1, bool)
+        bad = ~finite.reshape(len(x), -1).all(1) if x.ndim else np.ones(1, bool)
         if self.trace.limits.nonfinite == "refuse" or found.rows is None:
             where = f"view/{self.name}: message {found.fields.msg} ({found.fields.kind})"
             remedy = "Record again, or leave those rows out (--allow-nonfinite)."

@@ -42,6 +42,7 @@ from vflsec.trace.tables import (
     Stored,
     build_tensor_schema,
     check_rows,
+    find_finite,
     open_writer,
     write_targets,
 )
@@ -207,7 +208,7 @@ def _write(here: Path, stream: Iterable[Found]) -> tuple[Passed, int, int]:
                     outs[stored] = (open_writer(path, build_tensor_schema(stored)), [])
                 out, held = outs[stored]
                 plain = batch.column("value").flatten().to_numpy(zero_copy_only=False)
-                nonfinite += not np.isfinite(plain).all()
+                nonfinite += not find_finite(found.kind, plain).all()
                 number = pa.array([count - 1] * len(batch), pa.int64())
                 held.append(batch.set_column(0, batch.schema.field(0), number))
                 if sum(len(b) for b in held) * stored.row_bytes >= _GROUP:

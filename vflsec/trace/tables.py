@@ -21,7 +21,7 @@ from torch import Tensor
 
 from vflsec.core import check
 from vflsec.core.message import Message
-from vflsec.core.message_kinds import KINDS, Kind
+from vflsec.core.message_kinds import KINDS, Kind, find_kinds
 from vflsec.core.view import Known
 from vflsec.errors import TraceError
 from vflsec.nn.weights import parse
@@ -446,6 +446,15 @@ def _check_shape(found: Fields, limits: Limits, where: str) -> None:
     width = math.prod(shape if n is None else shape[1:])
     if width != stored.width:
         raise TraceError.must(f"{where}: shape", f"fit {stored}", shape)
+
+
+_GAPS = find_kinds(lambda kind: kind.has_gaps)
+
+
+def find_finite(kind: str, x: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers of a message are finite, or say that there is none."""
+    finite = np.isfinite(x)
+    return finite | np.isnan(x) if kind in _GAPS else finite
 
 
 def from_batch(

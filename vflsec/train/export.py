@@ -137,7 +137,8 @@ class Export:
     def _write(self, writer: Writer, message: Message) -> None:
         x = message.tensor[self.r].detach().cpu()
         width = x.numel() // max(1, len(x)) if message.rows is not None else x.numel()
-        bare = KINDS[message.kind].is_encrypted or not x.is_floating_point()
+        kind = KINDS[message.kind]
+        bare = kind.is_encrypted or not (kind.is_readable or x.is_floating_point())
         bare = bare or width > Limits().width
         rows = None if message.rows is None else message.rows[self.r].cpu().numpy()
         reduction, factor = "none", None
