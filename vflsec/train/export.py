@@ -138,7 +138,8 @@ class Export:
         x = message.tensor[self.r].detach().cpu()
         width = x.numel() // max(1, len(x)) if message.rows is not None else x.numel()
         kind = KINDS[message.kind]
-        bare = kind.is_encrypted or not (kind.is_readable or x.is_floating_point())
+        whole = kind.is_readable and not self.whole  # a view reader asks for them with their type
+        bare = kind.is_encrypted or not (whole or x.is_floating_point())
         bare = bare or width > Limits().width
         rows = None if message.rows is None else message.rows[self.r].cpu().numpy()
         reduction, factor = "none", None
