@@ -138,7 +138,7 @@ class Observer:
         x = found.values
         if x is None or (finite := find_finite(found.fields.kind, x)).all():
             return found
-        bad = ~finite.reshape(len(x), -1).all(1) if x.ndim else np.ones(1, bool)
+        bad = np.asarray(~finite.reshape(len(x) if x.ndim else 1, -1).all(1))
         if self.trace.limits.nonfinite == "refuse" or found.rows is None:
             where = f"view/{self.name}: message {found.fields.msg} ({found.fields.kind})"
             remedy = "Record again, or leave those rows out (--allow-nonfinite)."
