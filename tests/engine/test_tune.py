@@ -153,12 +153,13 @@ def test_what_to_try_where_it_costs_too_much() -> None:
 
 
 def test_what_to_try_where_only_the_bounds_are_beyond() -> None:
-    """And not where the bound is that of an answer turned round: more seeds do not narrow that."""
+    """And not where the mean of an answer turned round is, too: more seeds do not change that."""
     near = [trial(0, 0.4, 0), trial(8, 0.04, 0.02)]
     assert next(iter(advised(near).items())) == (StepKind.MORE_SEEDS, ["--seeds", "10"])
     assert advised(near, seeds=2)[StepKind.MORE_SEEDS] == ["--seeds", "5"]
-    turned = [near[0], replace(near[1], turned=True)]
-    assert StepKind.MORE_SEEDS not in advised(turned)
+    for turned, wide in ((0.04, True), (0.2, False)):
+        seen = advised([near[0], replace(near[1], turned=turned)])
+        assert (StepKind.MORE_SEEDS in seen) is wide
 
 
 def test_a_defense_that_treats_other_messages_is_said_to_miss_the_attack() -> None:
@@ -682,7 +683,7 @@ def test_a_strength_that_turns_the_ranking_round_meets_no_target() -> None:
     found = {t.strength: t for t in trials_of(rows)}
     assert found[1.0].leak < -0.4
     assert found[1.0].leak_high > 0.48
-    assert [found[s].turned for s in (0.0, 1.0, 2.0)] == [False, True, False]
+    assert [found[s].turned > 0.1 for s in (0.0, 1.0, 2.0)] == [False, True, False]
     assert found[2.0].leak_high < 0.01
 
 

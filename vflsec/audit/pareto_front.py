@@ -46,7 +46,7 @@ class Trial:
             measure of it; None where nothing is claimed, or tested.
         failed: why the limit's gate passes nothing there whatever the bounds are: something failed,
             an answer ranks in reverse, evidence is missing, or no figure has room. None if it may.
-        turned: whether `leak_high` is that of an answer turned round.
+        turned: largest mean advantage of answers turned round; -inf where none can be.
         gates: what the gates of the audit say there.
         judged_by: the metric of `leak_high`, where it is not the attack's own; else ''.
     """
@@ -62,7 +62,7 @@ class Trial:
     claimed: float | None = None
     measured: float | None = None
     failed: Ruling | None = None
-    turned: bool = False
+    turned: float = -math.inf
     gates: tuple[Verdict, ...] = ()
     judged_by: str = ""
     means: Mapping[str, float] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Trial:
     def is_near(self, leak: float) -> bool:
         """Whether more seeds may do: the means are within, those of exposed rows too."""
         means = all(g.value is not None and g.value <= g.threshold for g in self.exposed)
-        return not (self.failed or self.turned) and self.leak <= leak and means
+        return not self.failed and max(self.leak, self.turned) <= leak and means
 
     @property
     def exposed(self) -> list[Verdict]:
@@ -172,27 +172,30 @@ def _trial(points: Sequence[Point], weighed: Sequence[Weighed], of: str) -> Tria
     lost = (0.0, 0.0) if paid.is_undefended else (_or(drop, math.nan), _or(high, math.inf))
     cost = _or(paid.utility.mean, math.nan), *lost
     defense, strength = paid.defense, paid.strength or 0.0
-    found = [(c, *_bound(c, w.alpha)) for w in weighed for c in w.found]
+    found = [(c, _bound(c, w.alpha)) for w in weighed for c in w.found]
     if not found:
         unseen = all(p.status == "not-observable" for p in points if p.attack)
         leak = (0.0, 0.0) if unseen else (math.nan, math.inf)
         return Trial(defense, strength, *leak, "", *cost, failed=failed)
-    worst, most, turned = max(found, key=lambda of: of[1])
-    by = group_by((c for c, *_ in found), lambda c: c.point.metric)
+    worst, most = max(found, key=lambda of: of[1])
+    by = group_by((c for c, _ in found), lambda c: c.point.metric)
     means = {metric: max(c.value for c in each) for metric, each in by.items()}
+    turned = (c.reversed_value for c, _ in found if not c.reversed_metric)
     return Trial(
         defense, strength, max(means.values()), most, worst.name, *cost,
-        failed=failed, turned=turned, judged_by=worst.judged_by or of, means=means,
+        failed=failed, turned=max(turned, default=-math.inf),
+        judged_by=worst.judged_by or of, means=means,
     )  # fmt: skip
 
 
-def _bound(c: Candidate, alpha: float) -> tuple[float, bool]:
-    """The upper bound of its figure or of the answer turned round; and whether it is of that."""
-    high, turned = _or(c.bound("upper", alpha), math.inf), -math.inf
-    if c.reversed is not None and not c.reversed_metric:
-        turned = _or(c.reversed.bound("upper", alpha), -math.inf)
+def _bound(c: Candidate, alpha: float) -> float:
+    """The upper bound of its figure or of the answer turned round."""
+    high = _or(c.bound("upper", alpha), math.inf)
+    if high == math.inf:
+        return high
+    turned = None if c.reversed_metric or c.reversed is None else c.reversed.bound("upper", alpha)
     most = math.inf if c.no_room else find_reach("advantage", c.point.metric)[1]
-    return (min(max(high, turned), most) if high < math.inf else high), turned > high
+    return min(max(high, _or(turned, -math.inf)), most)
 
 
 def _find_failed(points: Sequence[Point], weighed: Sequence[Weighed]) -> Ruling | None:
