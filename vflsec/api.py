@@ -262,6 +262,8 @@ def _open_section(data: str | Mapping[str, Any]) -> Iterator[tuple[dict[str, Any
         base = Path(base)
         yield section, base
         return
+    if "label" not in section:
+        raise check.fail("train: data", "a mapping with a 'label'", [*section])
     tables, label, id = (section.pop(k, "") for k in ("files", "label", "id"))
     with open_tables(tables, label, id, Wishes("", caller="train")) as (scenario, _, base):
         yield {**scenario["data"], **section}, base

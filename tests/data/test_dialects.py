@@ -194,7 +194,7 @@ def test_dates_are_days(values: list[str | None], expected: list[float]) -> None
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        (["1/2/1970", "3/4/1970"], "day and month are ambiguous"),
+        (["1/2/1970", "3/4/1970"], "day and month cannot be distinguished"),
         (["1970-01-01", "soon"], ""),
         (["1970-02-30", "1970-01-01"], ""),
         (["31/1/1970", "1/31/1970"], ""),
@@ -238,7 +238,7 @@ def test_dates_that_cannot_be_told_apart_are_said(tmp_path: Path) -> None:
     assert source.parties["a"].categories[0] is not None
     (note,) = source.facts.notes
     assert "column 'd'" in note
-    assert "day and month are ambiguous" in note
+    assert "day and month cannot be distinguished" in note
 
 
 # What is not read

@@ -64,6 +64,7 @@ def test_a_misspelt_label_is_corrected_or_the_columns_are_listed(told) -> None: 
 def test_init_says_what_is_nearly_the_id(told) -> None:  # type: ignore[no-untyped-def]
     said = told(a=A + "3,1,1\n", command="init")
     assert "'id' is nearly that, but a.csv has '3' in 2 rows" in said
+    assert "--id id, with --duplicates first" in said
     said = told(a=A.replace("\n7,", "\n,"), command="init")
     assert "'id' is nearly that, but a.csv has none in 1 rows" in said
 

@@ -241,8 +241,8 @@ def told_of(folder: Path, ids: list[str], y: np.ndarray, order: np.ndarray) -> s
     return " ".join(list_warnings(load_pair(folder, bank, shop)))
 
 
-SAID_OF_IDS = "Sorted, the ids set rows of one class of the label behind each other"
-SAID_OF_ROWS = "Rows of one class of the label stand behind each other in shop.csv"
+SAID_OF_IDS = "Sorted by id, rows of one class of the label stand together"
+SAID_OF_ROWS = "Rows of one class of the label stand together in shop.csv"
 
 
 @pytest.mark.parametrize(

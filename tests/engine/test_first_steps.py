@@ -68,8 +68,8 @@ def test_without_a_label_the_columns_are_listed(
     assert code == 2
     assert err == (
         "error: init: --label must be the column to predict, got none. bank.csv has 'customer', "
-        "'age', 'sex', 'late this month'. shop.csv has 'customer', 'basket'. Of two values: "
-        "'sex', 'late this month'.\n"
+        "'age', 'sex', 'late this month'. shop.csv has 'customer', 'basket'. Columns with "
+        "two values: 'sex', 'late this month'.\n"
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from vflsec.audit.result import Audit
 
 BASELINE_VERSION = 3
-_ADVICE = "Make one with: vflsec gate DIR --baseline FILE --update-baseline"
 LEAST = 0.03
 SPREAD = 2.5
 _WRITTEN = ("dataset", "algorithm", "defense", "strength", "phase", "adversary", "attack",
@@ -201,15 +201,17 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         ConfigError: it is no such file.
     """
+    make = shlex.join(["vflsec", "gate", "DIR", "--baseline", str(path), "--update-baseline"])
+    advice = f"To make one of the audit in DIR: {make}"
     try:
         found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise _refuse(path, why, _ADVICE) from None
+        raise _refuse(path, why, advice) from None
     version = found.get("baseline_version") if isinstance(found, dict) else None
     if version != BASELINE_VERSION:
         why = f"baseline_version must be {BASELINE_VERSION}, got {version!r}"
-        raise _refuse(path, why, _ADVICE)
+        raise _refuse(path, why, advice)
     try:
         points = [_read_point(p) for p in found["points"]]
         if len(dict(points)) < len(points):
@@ -218,7 +220,7 @@ def read_baseline(path: Path) -> Baseline:
         silent = [key for (key, _), p in zip(points, found["points"]) if not p["validated"]]
         return Baseline(dict(points), data, silent)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _refuse(path, "a point is malformed", _ADVICE) from None
+        raise _refuse(path, "a point is malformed", advice) from None
 
 
 def _refuse(where: object, why: object, cure: str = "") -> ConfigError:

@@ -102,7 +102,7 @@ class _Style(NamedTuple):
     Attributes:
         trainings, phases: whether there are several, so that a sentence names its own.
         apart: what tells attacks of one label apart.
-        is_only_here: whether the rows of a sentence are the only ones on which the attack leaks.
+        is_one_of: whether an attack has figures on other rows, so that a sentence names its own.
         hits: points in the metrics that count hits, by metric and answer.
         ranked: points by which answers are looked at with their labels flipped, by answer.
     """
@@ -112,7 +112,7 @@ class _Style(NamedTuple):
     hits: Mapping[tuple[str, Identity], Point]
     ranked: Mapping[Identity, Point]
     apart: Mapping[Identity, str]
-    is_only_here: bool = False
+    is_one_of: bool = False
 
 
 def build_findings(
@@ -139,9 +139,9 @@ def build_findings(
     )  # fmt: skip
     gaps = [_gap(p, style) for p in attacks if p.status != "ok" or p.failed]
     found: list[Finding] = []
-    for of, only in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
-        found += _about(of, style._replace(is_only_here=only))
-        found += _membership(of, style._replace(is_only_here=only))
+    for of, several in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
+        found += _about(of, style._replace(is_one_of=several))
+        found += _membership(of, style._replace(is_one_of=several))
     return [*found, *map(_of_verdict, verdicts), *{gap.text: gap for gap in gaps}.values()]
 
 
@@ -152,12 +152,12 @@ def _of_verdict(v: Verdict) -> Finding:
 
 def _select_rows(points: Sequence[Point]) -> tuple[list[Point], bool]:
     """The rows of data that a sentence speaks of: test rows where there are some. Where these leak
-    less often, first without a defense, the largest leak, and that it is there alone.
+    less often, first without a defense, the largest leak. And whether there are other rows.
     """
     usual, *others = group_by(sort_usual(points), lambda r: r.split).values()
     most = max(map(_shows, [usual, *others]))
     if _shows(usual) == most:
-        return usual, False
+        return usual, bool(others)
     return min((of for of in others if _shows(of) == most), key=_size), True
 
 
@@ -251,7 +251,7 @@ def _place(r: Point, style: _Style) -> str:
     """The data set, and the training and its phase where there are several."""
     start = r.dataset + (f", {r.algorithm}" if style.trainings else "")
     start += f" after {r.phase}" if style.phases and r.phase else ""
-    return start + (f", {r.split} rows" if style.is_only_here else "")
+    return start + (f", {r.split} rows" if style.is_one_of else "")
 
 
 _Says = Callable[[Point, _Style], str]

@@ -306,7 +306,7 @@ def _ask_for_label(frames: Mapping[str, Frame], wishes: Wishes) -> ConfigError:
     for frame in frames.values():
         said.append(f"{frame.path} has {format_list(frame.columns, _LISTED)}.")
         two += [c for c, array in frame.columns.items() if count_values(array) == 2]
-    hint = f" Of two values: {format_list(two)}." if two else ""
+    hint = f" Columns with two values: {format_list(two)}." if two else ""
     return ConfigError(
         f"{wishes.name('label')} must be the column to predict, got none. {' '.join(said)}{hint}"
     )

@@ -55,7 +55,7 @@ def text_days(values: Sequence[str]) -> tuple[NDArray[np.float64] | None, str]:
     both = [_all(values, _SLASHES, order) for order in ("dmy", "mdy")]
     if both[0] is not None and both[1] is not None:
         if not np.array_equal(both[0], both[1]):
-            return None, "day and month are ambiguous"
+            return None, "day and month cannot be distinguished"
         return both[0], ""
     return (both[0] if both[0] is not None else both[1]), ""
 

@@ -183,7 +183,7 @@ def _dated(frame: Frame, name: str, found: Numbers, declared: bool) -> _Column:
             + (f" If it means no value, say {empty}." if empty and not comma else ""),
         )  # fmt: skip
     if why:
-        doubt = f"dates of which {why}; write YYYY-MM-DD to have numbers"
+        doubt = f"dates whose {why}; write YYYY-MM-DD to have numbers"
     elif len(bad) < 0.1 * (frame.rows - array.null_count):
         shown = f"{len(bad)} values, such as {wrong!r}"
         empty = _write_empty(name, array, bad)

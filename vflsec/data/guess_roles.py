@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -146,7 +147,10 @@ def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> s
             value, most = count.most_common(1)[0] if count else ("", 0)
             if most > 1:
                 faults.append(f"{frame.path} has {value!r} in {most} rows")
-                remedies.append("name it with duplicates or aggregate")
+                remedies.append(
+                    f"add --id {shlex.quote(name)}, with --duplicates first for equal rows, else "
+                    "--aggregate COLUMN=mean"
+                )
             elif count.total() < frame.rows:
                 faults.append(f"{frame.path} has none in {frame.rows - count.total()} rows")
                 remedies.append("delete the rows without one")

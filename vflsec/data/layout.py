@@ -137,8 +137,9 @@ def assign_columns(
                 raise frame.refuse(f"column {c!r} of {p}", "belong to one party, once", whose)
             owner[key] = p
         if not used[p] and (there or p != active):
-            got = f"none of {format_list(frame.columns)}"
-            raise frame.refuse(f"party {p!r}", "have a feature column", got)
+            got = f"only {format_list(frame.columns)}"
+            cure = "Its id and label are none: add a column, or leave the party out."
+            raise frame.refuse(f"party {p!r}", "have a feature column", got, cure)
     return used
 
 

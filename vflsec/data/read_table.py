@@ -259,6 +259,16 @@ def refuse_doubtful(found: Iterable[tuple[Path, str, str]]) -> None:
     )
 
 
+def _find_near(path: Path) -> str:
+    """The file with nearly that name; else from where the paths of a scenario start."""
+    try:
+        beside = [p.name for p in path.parent.iterdir()]
+    except OSError:
+        beside = []
+    start = "Paths in a scenario start from its folder." if path.is_absolute() else ""
+    return check.nearest(path.name, beside) or start
+
+
 def read_frame(
     path: str | Path, dialect: Dialect | None = None, limits: Limits | None = None
 ) -> Frame:
@@ -282,7 +292,7 @@ def read_frame(
         raise data_error(repr(shown), "table", _THERE, why) from None
     if not plain:
         got = "a folder" if folder else "a device or a pipe" if there else "none"
-        raise data_error(path, "table", _THERE, got)
+        raise data_error(path, "table", _THERE, got, "" if there else _find_near(path))
     kind = next((f for f in FORMATS if path.name.lower().endswith(f)), None)
     if kind is None:
         got = repr(path.suffix or path.name)

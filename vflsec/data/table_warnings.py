@@ -155,15 +155,15 @@ def _without_a_message(source: Source) -> list[str]:
     if any(c.role == "id" for t in tables for c in t.columns):
         for label in find_telling_ids(source):
             out.append(
-                f"Sorted, the ids set rows of one class of {label or 'the label'} behind each "
-                "other: they reveal labels without any message, and no attack reads them. Give "
-                "rows ids without meaning."
+                f"Sorted by id, rows of one class of {label or 'the label'} stand together: ids "
+                "reveal labels without any message, and no attack reads them. Give rows ids "
+                "without meaning."
             )
     if len(tables) > 1:
         files = {p: t.file for t in tables for p in t.parties}
         for party, label in find_telling_rows(source):
             out.append(
-                f"Rows of one class of {label or 'the label'} stand behind each other in "
+                f"Rows of one class of {label or 'the label'} stand together in "
                 f"{files[party]}: their order reveals labels to {party} without any message, and "
                 "no attack reads it. Shuffle what you give out."
             )

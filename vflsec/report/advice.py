@@ -366,8 +366,8 @@ def _find_open(dataset: str, summary: Summary) -> str:
         return ""
     near = max(there, key=lambda r: (r.passed, r.strength or 0.0))
     return (
-        f"; {format_deployment(near)} none fails, and more seeds may decide (name it in the gates, "
-        "and audit with --until-decided)"
+        f"; {format_deployment(near)} no gate fails, and more seeds may decide (name it in the "
+        "gates, then audit with --until-decided 20)"
     )
 
 
@@ -393,7 +393,7 @@ def _seek(
     fits = (n for n, most in tried.items() if most and n not in missed)
     if not summary.is_of_traces and (name := next(fits, "")):
         words = ["--defense", name, "--high", show_exact(max(10 * tried[name], 100.0)), *asked]
-        text = f"{text} Look for one, or share less:"
+        text = f"{text} Search for a strength that passes, or share fewer columns:"
         return Step(StepKind.STRONGER, text, format_command(summary, "tune", *words))
     there = dict.fromkeys(n for p in summary.points for n in split_names(p.defense))
     found = advise_defenses(attacks, kinds, summary.acting, {**tried, **there},

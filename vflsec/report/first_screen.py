@@ -54,6 +54,7 @@ LEAKS, MUCH, WHO, COST, GAPS, DOUBT = (
 """The questions, in order."""
 
 _NONE_NAMED = "no row is shown to be named with certainty"
+_NONE_EXCLUDED = " But these seeds cannot exclude that all rows are."
 _MOST = 4
 """How many of those who learn nothing significant are named."""
 
@@ -272,7 +273,8 @@ def _who(
         if not any(c.is_leak for c in of):
             most = max(of, key=lambda c: math.inf if c.most is None else c.most)
             where = capitalise(_at([training], several))
-            yield f"{where}, {_NONE_NAMED}.{_not_excluded(most, most.adversary)}"
+            more = _not_excluded(most, most.adversary)
+            yield f"{where}, {_NONE_NAMED}.{more or _NONE_EXCLUDED}"
 
 
 def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
@@ -304,8 +306,8 @@ def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
     of = p.exposed
     assert of is not None
     if of.sure > of.own_sure:
-        yield (f"Of the tenth of rows that it is surest of, {of.sure:.0%} are right; of its "
-               f"baseline's, {of.own_sure:.0%}.")  # fmt: skip
+        yield (f"In the tenth of rows where it is most certain, {of.sure:.0%} of its answers are "
+               f"right; for its baseline, {of.own_sure:.0%}.")  # fmt: skip
     if of.worst is not None and of.worst.share - of.worst.own > of.share:
         names = facts.class_names if p.target == "label" and not facts.labels else ()
         k = of.worst.label

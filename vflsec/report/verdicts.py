@@ -37,7 +37,7 @@ _OTHER_LEVEL = (
 
 
 _BASELINE_RULE = "What already leaked then is not judged."
-_LISTED = "Every figure: the report of `vflsec gate --report DIR`."
+_LISTED = "Every figure: add --report DIR to `vflsec gate`."
 _LISTING = View.PAGE | View.STATEMENT | View.WHOLE
 """Who is shown each figure of a baseline that did not rise; all others are told how many."""
 NO_GATE, NO_RISE = "NO GATE", "NO RISE"
