@@ -53,6 +53,7 @@ def test_a_leak_of_rows_that_were_trained_on_alone() -> None:
     assert figures(said.text)[:3] == [0.99, 0.55, 0.44]
     (usual,) = found([*train, *rows(0.8)])
     assert (usual.kind, usual.place.split, figures(usual.text)[0]) == ("leak", "test", 0.8)
+    assert f"{usual.place.split} rows" in usual.text
 
 
 def test_the_attackers_own_columns_predict_the_label() -> None:

@@ -524,7 +524,8 @@ def _doubt_utility(dataset: str, summary: Summary) -> Iterator[str]:
     best = max(pooled, key=lambda p: p.value.mean or 0.0)
     yield (
         f"no model of all columns beats guessing ({best.algorithm}: {best.metric} "
-        f"{best.value.mean:.3f}, guessing {best.chance:.3f}). See `vflsec check`."
+        f"{best.value.mean:.3f}, guessing {best.chance:.3f}). Do ids match the right rows, "
+        "and is the label the right column? More rows may help."
     )
 
 
