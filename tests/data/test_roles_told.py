@@ -297,3 +297,14 @@ def test_rows_of_one_person_follow_each_other_whatever_the_order_tells(tmp_path:
     assert SAID_OF_IDS in " ".join(list_warnings(load_pair(tmp_path, *tables)))
     of_persons = load_pair(tmp_path, *tables, group="who")
     assert SAID_OF_IDS not in " ".join(list_warnings(of_persons))
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_a_column_that_two_parties_hold_is_said(tmp_path: Path, changed: int) -> None:
+    """A number of persons in both tables was trained on, and its revelation called a leak."""
+    g = np.random.default_rng(0)
+    x, y = g.integers(0, 99, 60), g.integers(0, 2, 60)
+    bank = pd.DataFrame({"id": range(60), "x": x, "y": y})
+    shop = pd.DataFrame({"id": range(60), "x": x + changed * (x == x[0]), "z": -x})
+    said = list_warnings(load_pair(tmp_path, bank, shop))
+    assert any('drop = ["x"]' in w for w in said) is (not changed)

@@ -8,6 +8,7 @@ nobody trains on gaps unawares. An infinite number has no such meaning and is an
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import unicodedata
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ def find_weaknesses(source: Source) -> list[str]:
         for names in alike.values()
         if len(names) > 1
     ]
-    out += _find_constants(source)
+    out += [*_find_constants(source), *_find_held_twice(source)]
     out += [
         f"{file}: columns that aggregate does not name are left out, and nothing is audited of "
         f"them: {_listed(names)}. Name them too: {add_option('--aggregate COLUMN=first')}."
@@ -130,6 +131,23 @@ def find_weaknesses(source: Source) -> list[str]:
             f"{write_drop([*found])}."
         )
     return [*out, *_without_a_message(source)]
+
+
+def _find_held_twice(source: Source) -> list[str]:
+    """Columns that two parties hold under one name, equal in every row they share."""
+    out = []
+    for (a, one), (b, two) in itertools.combinations(source.parties.items(), 2):
+        if one.values.ndim != 2 or two.values.ndim != 2:
+            continue
+        _, i, j = np.intersect1d(one.rows, two.rows, return_indices=True)
+        for name in dict.fromkeys(n for n in one.names if n in two.names):
+            x, y = (t.values[at, t.names.index(name)] for t, at in ((one, i), (two, j)))
+            if np.array_equal(x, y, equal_nan=True) and len(np.unique(x)) > 1:
+                out.append(
+                    f"{name} has the same values at {a} and at {b}, so that neither can leak it to "
+                    f"the other. If it is an id or no feature, leave it out: {write_drop([name])}."
+                )
+    return out
 
 
 def _find_constants(source: Source) -> list[str]:
