@@ -4,7 +4,8 @@ One two-party network (12-64-32 and 12-64-32, linear head to 2 classes), fused A
 all in one run and interleaved, so that the ratios hold even where the machine's speed drifts:
 
 * bare: hand-written batched matrix products for R replicas, no parties, no channel, no recording;
-* bare, noised: the same with isotropic noise on the passive party's gradient, drawn at once;
+* bare, alike: the same with what else the engine does: every replica has an order of its own, and
+  the passive party's gradients get isotropic noise, drawn at once, and are summed by row;
 * engine: the package's training step with channel, ledger, recorded gradients and isotropic noise;
 * engine, quiet: the same without noise and recording;
 * one: the engine with a single replica at a time (the bare loop with R = 1 for comparison).
@@ -90,9 +91,15 @@ def engine(
 
 
 def bare(
-    replicas: int, batch: int, *, noised: bool = False, device: str = "cpu"
+    replicas: int, batch: int, *, alike: bool = False, device: str = "cpu"
 ) -> Callable[[int], None]:
-    """The same network as plain batched products, with iso's noise behind the second bottom."""
+    """The same network as plain batched products.
+
+    Args:
+        replicas, batch, device: as the engine's.
+        alike: rows are shuffled for each replica, and behind the second bottom stand iso's noise
+            and a sum of the gradients of every row.
+    """
     g = torch.Generator(device).manual_seed(0)
 
     def weight(i: int, o: int) -> list[Tensor]:
@@ -106,24 +113,40 @@ def bare(
     xs = [torch.randn(replicas, rows, COLUMNS, generator=g, device=device) for _ in range(2)]
     y = (xs[0][..., 0] + xs[1][..., 0] > 0).long()
 
-    def noise(d: Tensor) -> Tensor:
+    first = (torch.arange(replicas, device=device) * rows).unsqueeze(1)
+    sums = torch.zeros(replicas * rows, CUT, device=device)
+    order = first + torch.arange(rows, device=device)
+
+    def treat(d: Tensor, seen: Tensor) -> Tensor:
         largest = torch.linalg.vector_norm(d, dim=2).amax(dim=1)
         sigma = (largest / CUT**0.5).reshape(-1, 1, 1)
-        return torch.addcmul(d, torch.randn(d.shape, generator=g, device=device), sigma)
+        d = torch.addcmul(d, torch.randn(d.shape, generator=g, device=device), sigma)
+        sums.index_add_(0, seen, d.reshape(-1, CUT))
+        return d
+
+    def pick(of: Tensor, at: slice, seen: Tensor) -> Tensor:
+        if not alike:
+            return of[:, at]
+        return of.flatten(0, 1).index_select(0, seen).reshape(replicas, batch, *of.shape[2:])
 
     def run(steps: int) -> None:
+        nonlocal order
         for k in range(steps):
             at = slice((k * batch) % rows, (k * batch) % rows + batch)
+            if alike and not at.start:
+                drawn = [torch.randperm(rows, generator=g, device=device) for _ in range(replicas)]
+                order = first + torch.stack(drawn)
+            seen = order[:, at].reshape(-1)
             zs = []
             for j, x in enumerate(xs):
                 w1, b1, w2, b2 = params[4 * j : 4 * j + 4]
-                h = torch.relu(torch.baddbmm(b1, x[:, at], w1))
+                h = torch.relu(torch.baddbmm(b1, pick(x, at, seen), w1))
                 zs.append(torch.baddbmm(b2, h, w2))
-            if noised:
-                zs[1].register_hook(noise)
+            if alike:
+                zs[1].register_hook(partial(treat, seen=seen))
             logits = torch.baddbmm(params[9], torch.cat(zs, 2), params[8])
             log_p = torch.log_softmax(logits, 2)
-            loss = -log_p.gather(2, y[:, at].unsqueeze(2)).mean((1, 2)).sum()
+            loss = -log_p.gather(2, pick(y, at, seen).unsqueeze(2)).mean((1, 2)).sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -146,7 +169,7 @@ def table(
         for many in replicas:
             runs = {
                 "bare": bare(many, batch),
-                "noised": bare(many, batch, noised=True),
+                "alike": bare(many, batch, alike=True),
                 "engine": engine(many, batch, busy=True),
                 "quiet": engine(many, batch, busy=False),
             }
@@ -160,7 +183,7 @@ def table(
                 for name, run in runs.items():
                     found[name].append(measure(run, many, steps[name]))
             ratios = np.array(found["engine"]) / np.array(found["bare"])
-            alike = np.array(found["engine"]) / np.array(found["noised"])
+            alike = np.array(found["engine"]) / np.array(found["alike"])
             out.append(
                 {"batch": batch, "replicas": many}
                 | {k: float(np.median(v)) for k, v in found.items()}
@@ -193,7 +216,7 @@ def on_gpu(
     for batch in (64, 512):
         for many in replicas:
             for busy in (False, True):
-                runs = [bare(many, batch, noised=busy, device=str(where))]
+                runs = [bare(many, batch, alike=busy, device=str(where))]
                 ways = (False, True) if graphs else (False,)
                 runs += [engine(many, batch, busy=busy, device=str(where), graphs=g) for g in ways]
                 steps = []
@@ -238,7 +261,7 @@ def main() -> None:
     one = {r["batch"]: r["engine"] for r in rows if r["replicas"] == 1}
     print(f"torch {torch.__version__}, {platform.machine()}, one thread, medians of "
           f"{arguments.rounds} interleaved rounds\n")  # fmt: skip
-    print("| batch | replicas | bare loop | engine | engine / bare (range) | engine / bare, noised "
+    print("| batch | replicas | bare loop | engine | engine / bare (range) | engine / bare, alike "
           "| engine without noise and recording | replicas at once / one at a time |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|")
     for r in rows:

@@ -120,7 +120,7 @@ def test_infer_sees_a_view_and_no_label(trained: vflsec.Trained) -> None:
         (lambda _: vflsec.train("breast_canser"), "Did you mean 'breast_cancer'?"),
         (lambda _: vflsec.train("breast_cancer", epocs=3), "Did you mean 'epochs'?"),
         (lambda _: vflsec.train("breast_cancer", sedes=3), "Did you mean 'seeds'?"),
-        (lambda _: vflsec.train({"files": pd.DataFrame({"a": [1]})}), "train: label"),
+        (lambda _: vflsec.train({"files": pd.DataFrame({"a": [1]})}), "train: data must"),
         (lambda _: vflsec.audit(pd.DataFrame({"a": [1]}), "a", sedes=3), "Did you mean 'seeds'?"),
         (lambda _: vflsec.train("breast_cancer", seeds=0), "audit.seeds must be"),
         (lambda _: vflsec.train("breast_cancer", seeds="3"), "audit.seeds must be"),
