@@ -25,7 +25,6 @@ from vflsec.core.view import Known
 from vflsec.inference.completion import Problem
 from vflsec.inference.mixmatch import (
     MixMatch,
-    compute_losses,
     fit_mixmatch,
     make_head,
     mix,
@@ -33,6 +32,14 @@ from vflsec.inference.mixmatch import (
 )
 
 CELLS, KNOWN, FREE, COLUMNS, WIDTH = 20, 40, 400, 14, 16
+
+
+def compute_losses(logits: Tensor, target: Tensor, labelled: int, weight: float) -> Tensor:
+    """Loss (R,) of mixed rows (R, 2b, C) whose first `labelled` came from labelled ones."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    known = -(target * log_p)[:, :labelled].sum(-1).mean(1)
+    free = (log_p.exp() - target)[:, labelled:].square().mean((1, 2))
+    return known + weight * free
 
 
 def world(seed: int) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
