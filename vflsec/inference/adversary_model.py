@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from vflsec.core.view import View
 from vflsec.errors import ThreatModelError
-from vflsec.nn.replicas import Composite, Replicas, Run, composite
+from vflsec.nn.replicas import Composite, Replicas, Run
 
 
-@composite
 class Joint(Composite):
     """Bottoms side by side: rows (b, sum of flat widths) -> embeddings side by side (b, sum of d).
 

@@ -21,7 +21,7 @@ from vflsec.nn import optim
 from vflsec.nn.dense import backward, forward
 from vflsec.nn.flat_parameters import gradients_like
 from vflsec.nn.models import mlp
-from vflsec.nn.replicas import LEAST, Composite, Replicas, Run, composite, draws_random, stacked
+from vflsec.nn.replicas import LEAST, Composite, Replicas, Run, draws_random, stacked
 from vflsec.nn.rows import ROWS, in_pieces, spread
 
 
@@ -45,7 +45,6 @@ def _standardise(s: Replicas, prefix: str, module: nn.Module, x: Tensor, train: 
     return (x - s.buffers[f"{prefix}mean"].unsqueeze(1)) / s.buffers[f"{prefix}sd"].unsqueeze(1)
 
 
-@composite
 class Completed(Composite):
     """An own bottom followed by an inference head."""
 

@@ -21,7 +21,7 @@ from vflsec.core.rng import as_global, generator
 from vflsec.core.view import Schema
 from vflsec.nn.images import resnet18
 from vflsec.nn.models import TabularInput
-from vflsec.nn.replicas import Composite, Run, composite
+from vflsec.nn.replicas import Composite, Run
 
 POOLINGS = ("mean", "concat", "cross", "local")
 
@@ -68,7 +68,6 @@ def resnet_encoder(schema: Schema, out: int, *, stem: str = "imagenet") -> nn.Se
     return nn.Sequential(OrderedDict(bottom=bottom, top=top))
 
 
-@composite
 class Towers(Composite):
     """A party's cross-party and local encoders, or one of them, pooled.
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vflsec.core import check
 from vflsec.core.view import Schema
-from vflsec.nn.replicas import Composite, Replicas, Run, composite, stacked
+from vflsec.nn.replicas import Composite, Replicas, Run, stacked
 
 BOTTOMS = ("conv", "resnet", "wideresnet")
 """Kinds of bottoms for images."""
@@ -27,7 +27,6 @@ NORMALISED = ("resnet", "wideresnet")
 """Those that normalise over the batch, so that a row's embedding in training depends on others."""
 
 
-@composite
 class BasicBlock(Composite):
     """Two 3 x 3 convolutions beside a shortcut.
 
@@ -81,7 +80,6 @@ def build_convolutional(
     return nn.Sequential(*layers, nn.Linear(before * height * width, out))
 
 
-@composite
 class WideBlock(Composite):
     """Normalise, ReLU, convolve 3 x 3, twice, beside a shortcut ("B(3, 3)", before-activated).
 

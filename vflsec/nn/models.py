@@ -16,7 +16,7 @@ from vflsec.core import check
 from vflsec.core.view import Schema
 from vflsec.errors import ConfigError, VflsecError
 from vflsec.nn.module_check import rows_of, try_module
-from vflsec.nn.replicas import LEAST, PASSING, Composite, Replicas, Run, composite, stacked
+from vflsec.nn.replicas import LEAST, PASSING, Composite, Replicas, Run, stacked
 from vflsec.plugins.loading import contain, describe_error, find_place, hash_source
 from vflsec.runtime.out_of_memory import count_memory
 from vflsec.specs import Params
@@ -25,7 +25,6 @@ KNUTH = 2654435761
 """Multiplier of Fibonacci hashing to 32 bits (Knuth, "The art of computer programming" 3, 6.4)."""
 
 
-@composite
 class Twin(Composite):
     """Two models side by side on the same rows (b, ...) -> [unique(x), common(x)], (b, 2d)."""
 
@@ -37,7 +36,6 @@ class Twin(Composite):
         return torch.cat([run("unique", x), run("common", x)], dim=-1)
 
 
-@composite
 class TabularInput(Composite):
     """Numeric columns as they are, each categorical one as a learned vector.
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import copy
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,6 @@ Rule = Callable[["Replicas", str, nn.Module, Tensor, bool], Tensor]
 _RULES: dict[type[nn.Module], Rule] = {}
 
 Run = Callable[[str, Tensor], Tensor]
-C = TypeVar("C", bound="Composite")
 
 PASSING: set[type[nn.Module]] = {nn.Flatten, nn.Identity}
 """Modules that, if they have no weights, pass the numbers of a row on as they are."""
@@ -297,27 +297,23 @@ def apply(stack: Replicas, prefix: str, module: nn.Module, x: Tensor, train: boo
     return _RULES[type(module)](stack, prefix, module, x, train)
 
 
-class Composite(nn.Module):
-    """Modules put together by :meth:`combine`, on one model's rows and on a stack's alike.
+class Composite(nn.Module, ABC):
+    """Modules put together by :meth:`combine`, on one model's rows and on a stack's alike."""
 
-    A class whose `forward` is this one is declared by :func:`composite`.
-    """
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.forward is Composite.forward:
+            _RULES[cls] = _run_composite
 
+    @abstractmethod
     def combine(self, run: Run, x: Tensor) -> Tensor:
         """Output for x (..., b, ...); `run` gives what the submodule of a dotted name makes."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         return self.combine(lambda name, inner: self.get_submodule(name)(inner), x)
 
 
-def composite(kind: type[C]) -> type[C]:
-    """Declare that modules of this exact type are stacked by their :meth:`Composite.combine`."""
-    _RULES[kind] = _composite
-    return kind
-
-
-def _composite(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
+def _run_composite(s: Replicas, prefix: str, module: Any, x: Tensor, train: bool) -> Tensor:
     def run(name: str, inner: Tensor) -> Tensor:
         return apply(s, f"{prefix}{name}.", module.get_submodule(name), inner, train)
 
