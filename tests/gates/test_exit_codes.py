@@ -168,7 +168,7 @@ def test_a_limit_of_the_command_line_has_the_confidence_of_the_audit(tmp_path: P
         (given,) = record.gates
         own, by_option = (
             engine.judge(store, also=also, only=True, export=False).summary["gates"][0]
-            for also in ([given], [Gate.ask(asked, record.confidence)])
+            for also in ([given], [Gate.from_section(asked, record.confidence)])
         )
     assert own["gate"]["confidence"] == by_option["gate"]["confidence"] == 0.9999
     assert own["verdict"] == by_option["verdict"] == "INCONCLUSIVE"
@@ -184,7 +184,7 @@ def test_an_audit_of_little_confidence_has_gates_of_the_least_that_they_may_have
     assert go(planted, tmp_path, "", "--set", "audit.confidence=0.6") == 0
     assert main.main(["gate", str(tmp_path / "out"), "--max", "0.1", "--attack", "norm"]) == 1
     with Store(tmp_path / "out", readonly=True) as store:
-        asked = Gate.ask({"max": 0.1}, store.record().confidence)
+        asked = Gate.from_section({"max": 0.1}, store.record().confidence)
         found = engine.judge(store, also=[asked], only=True, export=False)
     assert {v["gate"]["confidence"] for v in found.summary["gates"]} == {0.8}
 

@@ -102,7 +102,7 @@ class _Style(NamedTuple):
     Attributes:
         trainings, phases: whether there are several, so that a sentence names its own.
         apart: what tells attacks of one label apart.
-        is_one_of: whether an attack has figures on other rows, so that a sentence names its own.
+        has_other_rows: whether an attack has figures on other rows: then a sentence names its own.
         hits: points in the metrics that count hits, by metric and answer.
         ranked: points by which answers are looked at with their labels flipped, by answer.
     """
@@ -112,7 +112,7 @@ class _Style(NamedTuple):
     hits: Mapping[tuple[str, Identity], Point]
     ranked: Mapping[Identity, Point]
     apart: Mapping[Identity, str]
-    is_one_of: bool = False
+    has_other_rows: bool = False
 
 
 def build_findings(
@@ -140,8 +140,8 @@ def build_findings(
     gaps = [_gap(p, style) for p in attacks if p.status != "ok" or p.failed]
     found: list[Finding] = []
     for of, several in sorted(map(_select_rows, groups.values()), key=lambda pair: _size(pair[0])):
-        found += _about(of, style._replace(is_one_of=several))
-        found += _membership(of, style._replace(is_one_of=several))
+        found += _about(of, style._replace(has_other_rows=several))
+        found += _membership(of, style._replace(has_other_rows=several))
     return [*found, *map(_of_verdict, verdicts), *{gap.text: gap for gap in gaps}.values()]
 
 
@@ -251,7 +251,7 @@ def _place(r: Point, style: _Style) -> str:
     """The data set, and the training and its phase where there are several."""
     start = r.dataset + (f", {r.algorithm}" if style.trainings else "")
     start += f" after {r.phase}" if style.phases and r.phase else ""
-    return start + (f", {r.split} rows" if style.is_one_of else "")
+    return start + (f", {r.split} rows" if style.has_other_rows else "")
 
 
 _Says = Callable[[Point, _Style], str]

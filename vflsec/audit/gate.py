@@ -226,12 +226,12 @@ class Gate:
             check.positive("gate: detect", self.detect)
 
     @classmethod
-    def ask(cls, section: Mapping[str, Any], confidence: float, line: int = 0) -> Gate:
+    def from_section(cls, section: Mapping[str, Any], confidence: float, line: int = 0) -> Gate:
         """The gate of a section; one without a confidence has that of the audit."""
         made = cls(**section, line=line)
-        return made if "confidence" in section else made.judged_at(confidence)
+        return made if "confidence" in section else made.with_confidence(confidence)
 
-    def judged_at(self, confidence: float) -> Gate:
+    def with_confidence(self, confidence: float) -> Gate:
         """The gate at the confidence of an audit, or at the least that a gate may have."""
         return replace(self, confidence=max(confidence, LEAST_CONFIDENCE))
 

@@ -72,7 +72,7 @@ def gate(
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store:
         record = _asked(store, scenario, None if limits else detect)
-        also = [limit.judged_at(record.confidence) for limit in limits]
+        also = [limit.with_confidence(record.confidence) for limit in limits]
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None and result.found.complete:
             raise VflsecError(

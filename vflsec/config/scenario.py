@@ -104,7 +104,7 @@ class Scenario:
             at = self.origin.find(("gate", i))
             line = at.line if at.file == own or not at.line else above
             given = section.model_dump(exclude_none=True)
-            made.append(Gate.ask(given, self.root.audit.confidence, line))
+            made.append(Gate.from_section(given, self.root.audit.confidence, line))
         return tuple(made)
 
     def error(self, path: KeyPath, rule: str, value: Any = None) -> Problem:

@@ -138,7 +138,7 @@ def assign_columns(
             owner[key] = p
         if not used[p] and (there or p != active):
             got = f"only {format_list(frame.columns)}"
-            cure = "Its id and label are none: add a column, or leave the party out."
+            cure = "An id or a label is no feature: add a column, or leave the party out."
             raise frame.refuse(f"party {p!r}", "have a feature column", got, cure)
     return used
 

@@ -140,13 +140,16 @@ def _find_held_twice(source: Source) -> list[str]:
         if one.values.ndim != 2 or two.values.ndim != 2:
             continue
         _, i, j = np.intersect1d(one.rows, two.rows, return_indices=True)
+        held = []
         for name in dict.fromkeys(n for n in one.names if n in two.names):
             x, y = (t.values[at, t.names.index(name)] for t, at in ((one, i), (two, j)))
             if np.array_equal(x, y, equal_nan=True) and len(np.unique(x)) > 1:
-                out.append(
-                    f"{name} has the same values at {a} and at {b}, so that neither can leak it to "
-                    f"the other. If it is an id or no feature, leave it out: {write_drop([name])}."
-                )
+                held.append(name)
+        if held:
+            out.append(
+                f"{a} and {b} hold the same values of {_listed(held)}, so neither leaks these to "
+                f"the other. Leave out what is an id or no feature: {write_drop(held)}."
+            )
     return out
 
 

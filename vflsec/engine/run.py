@@ -225,8 +225,8 @@ def _tell_looks(reporter: Reporter, record: AuditRecord) -> None:
     looks = record.looks
     if len(looks.seeds) > 1:
         reporter.note(
-            f"This folder was judged before, at other seeds (numbers of seeds: {looks}). Each look "
-            f"errs less, so intervals are of {100 * record.level:g} %."
+            f"This folder was judged before, at other seeds (numbers of seeds: {looks}). All looks "
+            f"share one error level, so intervals are of {100 * record.level:g} %."
         )
 
 

@@ -196,7 +196,7 @@ def _read_gates(
     points, keys = list_measured(complete_rows(rows)), [f.name for f in fields(Gate)]
     for key in (key for section in sections for key in section):
         check.one_of("gate: key", key, keys)
-    made = tuple(Gate.ask(section, confidence) for section in sections)
+    made = tuple(Gate.from_section(section, confidence) for section in sections)
     for wrong in (w for g in made if points for w in list_unanswerable(g, points)):
         raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
     return made
