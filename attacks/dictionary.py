@@ -78,13 +78,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Block:
-    """Functions of one family in one version, their values on the rows looked at, and `alone`."""
+    """Functions of one family in one version, their values on the rows looked at, and the part of
+    these that ids say without a message.
+    """
 
     family: Family
     version: int
     index: NDArray[Any]
     values: Signs
-    alone: Signs
+    id_part: Signs
     tier: str
 
 
@@ -170,7 +172,8 @@ def _varying(
     if family.name == "outlying value":
         tier = "marks"
         use = use[np.sort(np.unique(values[:, use], axis=1, return_index=True)[1])]
-    return Block(family, version, index[use], values[:, use], family.alone(visit, index[use]), tier)
+    index, values = index[use], values[:, use]
+    return Block(family, version, index, values, family.id_part(visit, index), tier)
 
 
 def _blocks(messages: Messages, at: NDArray[np.int64], most: int) -> list[Block]:
@@ -226,13 +229,13 @@ def _survivors(
     used = sum(w for tier, w in WEIGHTS.items() if tried[tier])
     factors = [tried[b.tier] * len(asked) * used / WEIGHTS[b.tier] for b in blocks]
     sizes = [b.values.shape[1] for b in blocks]
-    every, alone = (np.hstack([getattr(b, k) for b in blocks]) for k in ("values", "alone"))
+    every, by_id = (np.hstack([getattr(b, k) for b in blocks]) for k in ("values", "id_part"))
     yes, no = ((every == v).astype(np.float32) for v in (1, 0))
     ends, factor = np.cumsum(sizes), np.repeat(factors, sizes)
     found: dict[int, list[Survivor]] = {}
     for c in asked:
         counts, p = _told(yes, no, labels == c, factor)
-        p[~functions.find_beyond(p, every, alone, labels == c, LEVEL / factor)] = np.inf
+        p[~functions.find_beyond(p, every, by_id, labels == c, LEVEL / factor)] = np.inf
         best = np.argsort(p, kind="stable")[: min(KEPT, int(np.isfinite(p).sum()))]
         for k in best[np.log(p[best]) <= NEAR * np.log(p[best[:1]])]:
             of = int(np.searchsorted(ends, k, side="right"))

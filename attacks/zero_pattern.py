@@ -107,7 +107,8 @@ class ZeroPattern(Attack):
             return ""
         if not varies:
             return f"no zeros, signs or visits to read{_find_alternation(self._table(view))}."
-        return f"{' and '.join(varies)} vary, but no known rows say which class that means."
+        verb = "vary" if len(varies) > 1 else "varies"
+        return f"{' and '.join(varies)} {verb}, but no known rows say which class that means."
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         rows, scores, name, varies = _read(view, self._table(view))
@@ -218,22 +219,23 @@ def counts(view: View, table: Table, place: Tensor, n: int) -> list[Count]:
 
 def _arranged(view: View, table: Table, place: Tensor, n: int) -> Iterator[tuple[str, Tensor]]:
     """Order, place and company of `n` rows where these are no chance and not those of their ids."""
-    drawn = batch_order.is_drawn(table)
-    if not bool(drawn.all()):
-        here = drawn[table.by_epoch[1]]
-        table, place = table.take(here), place[here]
-    if not len(table):
+    (of_epoch, rows), (of_batch, inner) = (
+        (table, place) if bool(here.all()) else (table.take(here), place[here])
+        for here in batch_order.is_drawn(table)[table.by_epoch[1]].T
+    )
+    if len(of_epoch):
+        of = batch_order.mean_of(batch_order.find_order(of_epoch), rows, n)
+        steps = len(of_epoch.by_step[1]) / len(of_epoch.by_epoch[0])
+        if float(of.var()) * len(of_epoch) / n > batch_order.find_uneven(steps):
+            yield "order", of
+    if len(of_batch):
+        of = batch_order.mean_of(batch_order.find_place(of_batch), inner, n)
+        many = float(of_batch.by_step[1].median())
+        if float(of.var()) * len(of_batch) / n > batch_order.find_uneven(many):
+            yield "place", of
+    if view.known is None or len(of_epoch.by_row[0]) < n:
         return
-    visits, many = len(table) / n, table.by_step[1]
-    of = batch_order.mean_of(batch_order.find_order(table), place, n)
-    if float(of.var()) * visits > batch_order.find_uneven(len(many) / len(table.by_epoch[0])):
-        yield "order", of
-    of = batch_order.mean_of(batch_order.find_place(table), place, n)
-    if float(of.var()) * visits > batch_order.find_uneven(float(many.median())):
-        yield "place", of
-    if view.known is None or len(table.by_row[0]) < n:
-        return
-    met = batch_order.count_meetings(table, view.known.rows)
+    met = batch_order.count_meetings(of_epoch, view.known.rows)
     if met is not None and batch_order.is_clustered(met):
         yield "company", met
 

@@ -76,6 +76,15 @@ def tables(
     return {(way, kind, form, party): t for form, t in found.items()}
 
 
+def sorted_within_batches(view: View) -> View:
+    """The view with the messages of every epoch, those of each batch in the order of row ids."""
+    found = {}
+    for key, table in view.tables.items():
+        order = torch.argsort(table.step * (int(table.rows.max()) + 1) + table.rows)
+        found[key] = table.take(order) if key[2] == "all" else table
+    return replace(view, tables=found)
+
+
 def turns(n: int, epoch: int) -> Tensor:
     """Which turn each of n rows has in an epoch of shuffled batches, (n,)."""
     return torch.randperm(n, generator=rng(70 + epoch))

@@ -54,11 +54,14 @@ def is_chosen(visits: Tensor, table: Table) -> bool:
 
 
 def is_drawn(table: Table) -> Tensor:
-    """Of which epochs (E,) rows came otherwise than by their ids, which hold without a message."""
+    """Of which epochs rows came otherwise than by their ids, which hold without a message: (E, 2),
+    in the epoch as a whole, and in one of its batches.
+    """
     epochs, at = table.by_epoch
-    back = (table.rows.diff() < 0) & (at.diff() == 0)
-    drawn = torch.zeros(len(epochs), dtype=torch.bool, device=at.device)
-    drawn[at[1:][back]] = True
+    back = table.rows.diff() < 0
+    drawn = torch.zeros((len(epochs), 2), dtype=torch.bool, device=at.device)
+    for k, within in enumerate((at, table.by_step[0])):
+        drawn[at[1:][back & (within.diff() == 0)], k] = True
     return drawn
 
 
@@ -186,9 +189,11 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
         "place": find_place(table),
         "company": table.by_step[0].double(),
     }
+    of_epoch, of_batch = is_drawn(table).T.tolist()
+    drawn = {"order": of_epoch, "place": of_batch, "company": of_epoch}
     rows, place = table.by_row
     mine, of_row = _of_known(rows, place, known.rows[:TESTED])
-    when, drawn = table.epoch[mine], is_drawn(table).tolist()
+    when = table.epoch[mine]
     for kind, value in values.items():
         chances, held = [], value[mine]
         for epoch in epochs:
@@ -200,7 +205,7 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
                 chances.append(min(compute_chance(first, t, together=True) for t in told))
             else:
                 chances.append(min(bound_chance(first, t) for t in told))
-        chances = [chance if of else 1.0 for chance, of in zip(chances, drawn, strict=True)]
+        chances = [p if of else 1.0 for p, of in zip(chances, drawn[kind], strict=True)]
         best = int(np.argmin(chances))
         if chances[best] > limit:
             continue

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core.view import Table
-from vflsec.inference.batch_order import compute_gap_chance
+from vflsec.inference.batch_order import compute_gap_chance, is_drawn
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ class Wire:
         ids: bits that the largest row id has.
         batch: rows of the largest batch.
         epochs: in the order in which they passed.
-        by_id: whether rows came in the order of their ids, by epoch.
+        by_id: whether rows came in the order of their ids (E, 2): in the epoch, in each batch.
     """
 
     entries: Ints
@@ -201,9 +201,7 @@ class Messages:
             [place, size[batch], batch - start[epoch], steps[epoch], _at(ids, before),
              _at(ids, after)], axis=1,
         )  # fmt: skip
-        by_id = np.ones(len(epochs), bool)
-        by_id[epoch[1:][(np.diff(ids) < 0) & (np.diff(epoch) == 0)]] = False
-        self.wire = self._read(by_id)
+        self.wire = self._read(~is_drawn(table).cpu().numpy())
 
     def _read(self, by_id: NDArray[np.bool_]) -> Wire:
         some = self._g[:: max(1, len(self._g) // READ)]
@@ -321,7 +319,7 @@ class Family:
         single: whether it is asked for single epochs.
         voted: whether, then, it is asked for what most visits say.
         value: of functions that cut a real value, that value (r,).
-        alone: of functions with a part that ids say without a message, that part (r, k); else -1.
+        id_part: of functions with a part that ids say without a message, that part (r, k); else -1.
     """
 
     name: str
@@ -331,7 +329,7 @@ class Family:
     single: bool = True
     voted: bool = True
     value: Callable[[Visit, Index], Floats] | None = None
-    alone: Callable[[Visit, Index], Signs] = _say_nothing
+    id_part: Callable[[Visit, Index], Signs] = _say_nothing
 
 
 def _sets(size: int, most: int) -> Callable[[Visit], Index]:
@@ -384,10 +382,13 @@ def _place(v: Visit, k: Ints) -> Signs:
     return v.arranged[:, k[:, 0]]
 
 
+_OF_PLACE = np.repeat([1, 0, 1, 0, 1, 0], [4, 3, 20, 1, 3, 5])
+"""Which of :attr:`Visit.arranged` are of the place in the batch."""
+
+
 def _place_by_id(v: Visit, k: Ints) -> Signs:
     """Places of rows that came in the order of their ids; nothing of others."""
-    asked = _place(v, k)
-    return asked if v.wire.by_id[v.version] else np.full_like(asked, -1)
+    return np.where(v.wire.by_id[v.version][_OF_PLACE[k[:, 0]]], _place(v, k), np.int8(-1))
 
 
 def _larger(v: Visit, k: Ints) -> Signs:
@@ -495,7 +496,7 @@ FAMILIES = (
     Family("value above", _cuts, _cut, (MEAN, SIZE), voted=False,
            value=lambda v, k: v.reals[:, int(k[0])]),
     Family("place", lambda v: np.arange(v.arranged.shape[1]).reshape(-1, 1),
-           _place, alone=_place_by_id),
+           _place, id_part=_place_by_id),
     Family("visits", _cuts, _cut, (VISITS,), single=False,
            value=lambda v, k: v.reals[:, int(k[0])]),
     Family("zero", _with(lambda v: 3), _zeros),
@@ -503,7 +504,7 @@ FAMILIES = (
     Family("larger of two", _sets(2, PAIRED), _larger, (MEAN, SIZE)),
     Family("largest of all", _with(lambda v: 4), _largest, (MEAN, SIZE)),
     Family("sign xor public bit", _with(lambda v: v.public.shape[1]), _xor, (MEAN,),
-           voted=False, alone=_bit),
+           voted=False, id_part=_bit),
     Family("low bit", _with(lambda v: len(v.wire.shifts)), _low_bits),
     Family("remainder", _residues, _residue),
     Family("neighbour", _with(lambda v: 6, NEAR), _neighbours),
@@ -531,7 +532,7 @@ def decide_votes(votes: NDArray[np.int16]) -> Signs:
 
 
 def find_beyond(
-    p: Floats, values: Signs, alone: Signs, mine: NDArray[np.bool_], levels: Floats
+    p: Floats, values: Signs, id_part: Signs, mine: NDArray[np.bool_], levels: Floats
 ) -> NDArray[np.bool_]:
     """Which functions (k,) tell known rows of a class from others beyond what ids say of them.
 
@@ -540,13 +541,13 @@ def find_beyond(
 
     Args:
         p: (k,) chance of each; infinite ones stay.
-        values, alone: (r, k) of the functions, and of that part: of known rows and then of others.
+        values, id_part: (r, k) of the functions and of that part, known rows before others.
         mine: (q,) which of the known rows are of the class.
         levels: (k,) of the tests.
     """
     beyond = np.isfinite(p)
-    for k in np.flatnonzero(beyond & (alone >= 0).any(0)):
-        v, a = (np.where(x[:, k] >= 0, 2.0 * x[:, k] - 1, 0.0) for x in (values, alone))
+    for k in np.flatnonzero(beyond & (id_part >= 0).any(0)):
+        v, a = (np.where(x[:, k] >= 0, 2.0 * x[:, k] - 1, 0.0) for x in (values, id_part))
         usual = (v * a).sum() / max(np.count_nonzero(v * a), 1)
         v, a = v[: len(mine)], a[: len(mine)]
         ones, others = mine & (v != 0), ~mine & (v != 0)
