@@ -365,9 +365,10 @@ def _find_open(dataset: str, summary: Summary) -> str:
     if summary.is_of_traces or not there:
         return ""
     near = max(there, key=lambda r: (r.passed, r.strength or 0.0))
+    budget = 4 * max((p.seeds for p in summary.points), default=USUAL_SEEDS)
     return (
         f"; {format_deployment(near)} no gate fails, and more seeds may decide (name it in the "
-        "gates, then audit with --until-decided 20)"
+        f"gates, then audit with --until-decided {budget})"
     )
 
 

@@ -12,7 +12,7 @@ from vflsec.audit.leakage_claims import USUAL
 from vflsec.audit.record import AttackFacts
 from vflsec.audit.summary import Summary
 from vflsec.core.visibility import looked_at
-from vflsec.errors import format_count, join_some
+from vflsec.errors import format_count
 from vflsec.label import make_label
 from vflsec.report import tree
 from vflsec.report.taxonomies import FAMILIES, OTHERS, group_members, list_read
@@ -228,8 +228,8 @@ def list_untested(summary: Summary) -> list[str]:
 
 
 def name_untested(what: Sequence[str]) -> str:
-    """These in a sentence."""
-    return f"The audit did not test {join_some(what)}."
+    """All of these in a sentence: what is not named would be taken for tested."""
+    return f"The audit did not test {', '.join(what)}."
 
 
 def list_gaps(summary: Summary) -> list[str]:
