@@ -24,8 +24,7 @@ Of wide messages the 64 entries of largest mean square are looked at, 32 of them
 threes. Single epochs are tried as far as the level lets them, evenly spread, the last one first;
 places in 20 of them.
 
-Attacker: any passive party that receives messages of rows and knows labels of both classes; any
-number of classes. Uses neither its own columns nor the class shares.
+Attacker: any passive party that receives messages of rows; uses neither own columns nor shares.
 Needs: known rows of two classes, and for a rare mark one label more, of a row of its choice.
 Does not work: on sums over many weak entries (`gradient_completion` adds them up); on products of
 four signs, or of three entries that are not among the largest; on products of signs and two bits;
@@ -78,9 +77,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Block:
-    """Functions of one family in one version, their values on the rows looked at, and the part of
-    these that ids say without a message.
-    """
+    """Functions of a family in one version, their values on some rows, and what ids alone say."""
 
     family: Family
     version: int
