@@ -35,7 +35,9 @@ def test_shares_halve_and_never_reach_the_whole() -> None:
         spent += looks.share
         assert looks.narrow(0.95) == pytest.approx(1 - 0.05 / 2**k)
         assert spent == pytest.approx(1 - 2**-k)
-    assert looks.add(range(55)) == looks.add(range(5)) == looks
+    assert looks.add(range(55)) == looks
+    again = looks.add(range(10))
+    assert (again.seeds, again.now, again.share) == (looks.seeds, tuple(range(10)), 1 / 4)
     assert looks.add(range(3)).share == looks.add(range(5, 10)).share == looks.share / 2
 
 
@@ -106,5 +108,5 @@ def test_looks_at_parts_are_looks_at_the_whole() -> None:
     first, other = (Looks(planned=False).add(range(n)).add(range(8)) for n in (3, 5))
     every = join_looks([Looks(), first, other])
     assert (every.seeds, every.planned) == ((*first.seeds, other.seeds[0]), False)
-    assert every.share == 0.125
+    assert (every.now, every.share) == (tuple(range(8)), 0.25)
     assert join_looks([Looks().add([0])]).planned

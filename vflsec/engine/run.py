@@ -223,7 +223,7 @@ def _warn_of_age(reporter: Reporter, folder: Path, was: str) -> None:
 
 def _tell_looks(reporter: Reporter, record: AuditRecord) -> None:
     looks = record.looks
-    if len(looks.seeds) > 1:
+    if len(looks.seeds) > 1 and looks.share < 1:
         reporter.note(
             f"This folder was judged before, at other seeds (numbers of seeds: {looks}). All looks "
             f"share one error level, so intervals are of {100 * record.level:g} %."
