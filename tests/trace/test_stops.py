@@ -131,6 +131,38 @@ def test_a_full_disk_is_no_end_of_the_run(
     assert validate(tmp_path / "t").messages == {"bank": 1}
 
 
+@pytest.mark.parametrize(("how", "status"), [
+    ({"behind": 64}, "partial"), ({"every_n_epochs": 2}, "sealed"), ({}, "sealed"),
+])  # fmt: skip
+def test_an_adapter_that_is_killed_says_what_it_did_not_write(
+    how: dict[str, Any], status: str, tmp_path: Path
+) -> None:
+    """`--ended` called it whole: what waited to be written, or was left out, left no word."""
+    about: dict[str, Any] = {"framework": ("toy", "1"), "adapter": "toy", "role": "passive"}
+
+    def train() -> None:
+        wire = Wire(tmp_path / "t", party="bank", rows=N, **about, **how)
+        for step in range(40):
+            wire.tell("embedding", np.ones((N, 2)), "all", sent=True, epoch=step, step=step)
+        os._exit(9)
+
+    assert run_forked(train).returncode == 9
+    seal(tmp_path / "t", ended=True)
+    trace = Trace.open(tmp_path / "t")
+    assert (trace.manifest.status, trace.observer("bank").info.complete) == (status, not how)
+    assert validate(tmp_path / "t").messages["bank"] == 40 or how
+
+
+def test_a_training_that_goes_on_and_leaves_out_epochs_is_not_whole(tmp_path: Path) -> None:
+    for epoch in range(2):
+        with record(tmp_path / "t", Y, resume=True, every_n_epochs=2) as rec:
+            rec.epoch(epoch)
+            rec.cut(torch.ones(N, 2), range(N))
+            if not epoch:
+                rec.pause()
+    assert not Trace.open(tmp_path / "t").observer("bank").info.complete
+
+
 def test_a_disk_that_is_full_at_the_start_is_one_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ from vflsec.trace.tables import (
     write_vectors,
 )
 from vflsec.trace.writer import (
+    SKIPS,
     Behind,
     Heading,
     Plan,
@@ -386,7 +387,9 @@ class Recording:
 
     def _left_out(self, epoch: int | None) -> bool:
         out = epoch is not None and epoch % self.loop.every != 0
-        self._skipped |= out
+        if out and not self._skipped and self.writer is not None:
+            self._skipped = True
+            self.writer.say(SKIPS)
         return out
 
     def _factor(self) -> float | None:

@@ -46,10 +46,14 @@ from vflsec.trace.tables import (
     open_writer,
     write_targets,
 )
-from vflsec.trace.writer import find_left, is_recording
+from vflsec.trace.writer import SKIPS, STOPS, WAITS, find_left, is_recording
 
 _EVERY_ROW = find_kinds(lambda kind: kind.has_every_row)
 
+_WHY = {
+    STOPS: "stopped recording before the run did",
+    WAITS: "was stopped while messages may have waited to be written",
+}
 _GROUP = 8 << 20  # bytes of a row group, which is what a reader holds at once
 
 
@@ -108,10 +112,11 @@ def _seal_observer(
     seen = _Seen(manifest.rows)
     stream = read_segments(folder, files, manifest, observer, limits, torn)
     passed, count, nonfinite = _write(here, seen.watched(stream))
-    nothing = [] if count or info.complete else [("0000", False)]
-    for number, stopped in find_left(here) or nothing:
-        why = "stopped recording before the run did" if stopped else "wrote no message"
-        torn.add(f"view/{observer}: process {number} {why}.", unended=not stopped)
+    left = find_left(here) or ([] if count or info.complete else [("0000", set())])
+    for number, words in left:
+        if words != {SKIPS}:
+            why = next((_WHY[w] for w in _WHY if w in words), "wrote no message")
+            torn.add(f"view/{observer}: process {number} {why}.", unended=not words)
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
@@ -120,7 +125,8 @@ def _seal_observer(
         )
         for m in info.moments
     ]  # fmt: skip
-    whole = (info.complete or ended) and len(torn.notes) == before
+    said = info.complete or (ended and not info.have)  # what a process says at its end stands
+    whole = said and len(torn.notes) == before and not any(SKIPS in w for _, w in left)
     kept = passed.have(info.have)
     if ended and whole and not info.have:
         kept = [h.model_copy(update={"epochs": "all"}) for h in kept]

@@ -31,7 +31,10 @@ _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 
 _HERE: set[tuple[Path, str]] = set()  # folders and numbers of this process
-_CLAIM = re.compile(r"process-([0-9]{4})(-stopped)?\.tmp")
+_CLAIM = re.compile(r"process-([0-9]{4})((?:-[a-z]+)*)\.tmp")
+STOPS, SKIPS, WAITS = "stopped", "skipped", "waiting"
+"""Words of a process that records less than passes: from some moment on, of some epochs only, or if
+it is killed while messages wait to be written."""
 
 
 class ProcessNumber:
@@ -43,7 +46,7 @@ class ProcessNumber:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.process = os.getpid()
+        self.process, self._words = os.getpid(), frozenset[str]()
         names = [p.name for p in folder.iterdir()]
         found = [m for n in names for r in (RAW, _CLAIM) if (m := r.fullmatch(n))]
         number = max((int(m[1]) for m in found), default=-1) + 1
@@ -63,18 +66,23 @@ class ProcessNumber:
         self._here = (folder.absolute(), self.number)
         _HERE.add(self._here)
 
-    def stop(self) -> None:
-        """Leave word that less is recorded than passes: a name, for which a full disk has room."""
-        if self._file >= 0 and self.process == os.getpid():
-            with contextlib.suppress(OSError):
-                self.path.rename(self.path.with_name(f"process-{self.number}-stopped.tmp"))
+    def say(self, word: str, holds: bool = True) -> None:
+        """Leave word, or take it back: in a name, for which a full disk has room."""
+        words = self._words | {word} if holds else self._words - {word}
+        if words == self._words or self._file < 0 or self.process != os.getpid():
+            return
+        new = self.path.with_name(f"process-{'-'.join([self.number, *sorted(words)])}.tmp")
+        with contextlib.suppress(OSError):
+            self.path.rename(new)
+            self.path, self._words = new, words
 
     def release(self) -> None:
         """No longer record; may be called again."""
         file, self._file = self._file, -1
         if file < 0 or self.process != os.getpid():
             return
-        self.path.unlink(missing_ok=True)
+        if not self._words:
+            self.path.unlink(missing_ok=True)
         _HERE.discard(self._here)
         unlock(file)
         os.close(file)
@@ -96,8 +104,8 @@ def is_recording(folder: Path, *, here: bool = True) -> bool:
         elif LOCKS:  # else a living one is not noticed
             try:
                 file = os.open(path, os.O_RDWR)
-            except FileNotFoundError:
-                continue
+            except FileNotFoundError:  # it has ended, or has another name now
+                return is_recording(folder, here=here)
             try:
                 lock(file, wait=False)
             except BlockingIOError:
@@ -107,15 +115,15 @@ def is_recording(folder: Path, *, here: bool = True) -> bool:
     return alive
 
 
-def find_left(folder: Path) -> list[tuple[str, bool]]:
-    """Numbers of processes that recorded less than passed, and whether they knew it themselves.
+def find_left(folder: Path) -> list[tuple[str, set[str]]]:
+    """Numbers of processes that recorded less than passed, and the words that they left of it.
 
-    Those that did not were killed before their first message.
+    Those without a word were killed before their first message.
     """
     names = sorted(p.name for p in folder.iterdir())
     wrote = {m[1] for n in names if (m := RAW.fullmatch(n))}
     claims = [m for n in names if (m := _CLAIM.fullmatch(n))]
-    return [(m[1], bool(m[2])) for m in claims if m[2] or m[1] not in wrote]
+    return [(m[1], {*m[2].split("-")} - {""}) for m in claims if m[2] or m[1] not in wrote]
 
 
 @contextlib.contextmanager
@@ -359,7 +367,11 @@ class Writer:
     def stop(self) -> None:
         """Write nothing more, although the run goes on: the trace is partial."""
         self.full = True
-        self._claim.stop()
+        self.say(STOPS)
+
+    def say(self, word: str, holds: bool = True) -> None:
+        """Leave word, or take it back, that less is recorded than passes."""
+        self._claim.say(word, holds)
 
     def release(self) -> None:
         """Say that this process records no longer."""
@@ -393,6 +405,7 @@ class Behind:
         self._done, self._enough = threading.Condition(), max(1, most // 2)
         self._wake = threading.Event()
         self._ends = False
+        writer.say(WAITS)
         self._thread = threading.Thread(target=self._run, name="vflsec.record", daemon=True)
         self._thread.start()
 
@@ -454,3 +467,4 @@ class Behind:
         self._wake.set()
         if self.writer.mine:
             self._thread.join()
+            self.writer.say(WAITS, holds=self.failed is not None)
