@@ -13,15 +13,17 @@ import numpy as np
 import pytest
 import torch
 
+from vflsec.config.scenario import load_scenario
 from vflsec.core.message import Message
 from vflsec.core.policy import Own
 from vflsec.core.rng import Streams
 from vflsec.core.view import Facts, Known, Schema, View
 from vflsec.errors import ConfigError, MissingDependencyError
-from vflsec.plugins import registry
+from vflsec.plugins import loading, registry
 from vflsec.plugins.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "scenarios" / "quickstart.toml"
 Install = Callable[..., Path]
 
 ATTACK = '''"""One sentence. Another one.
@@ -179,6 +181,25 @@ def test_duplicate_names_are_refused_with_both_paths(install: Install) -> None:
     assert message.startswith("two attacks are called 'thing': ")
     assert str(a / "thing.py") in message
     assert str(b / "deep" / "thing.py") in message
+
+
+def test_a_file_beside_a_scenario_is_known_and_takes_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_bases", {})
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_it.py").write_text(attack_text())
+    (tmp_path / "no_attack.py").write_text("# @registry.attack\n")
+    text = QUICKSTART.read_text().replace('name = "norm"', 'name = "beside_it"')
+    (tmp_path / "mine.toml").write_text(text)
+    load_scenario(tmp_path / "mine.toml")
+    entry = registry.attacks.entry("beside_it")
+    assert (entry.path, entry.package) == (tmp_path / "beside_it.py", "beside_it")
+    assert "no_attack" not in registry.attacks.names()
+    assert entry.code
+    (tmp_path / "norm.py").write_text(attack_text())
+    with pytest.raises(ConfigError, match="two attacks are called 'norm'"):
+        registry.attacks.names()
 
 
 def test_an_alias_may_not_take_a_name(install: Install) -> None:

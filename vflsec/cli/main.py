@@ -50,7 +50,7 @@ from vflsec.cli.output import (
 from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
 from vflsec.errors import AGAIN, VflsecError, format_count, repeat_set
-from vflsec.plugins.loading import find_last_place, guard_exit, seal_exit
+from vflsec.plugins.loading import allow_imports, find_last_place, guard_exit, seal_exit
 from vflsec.runtime.lazy_imports import importing, leaving, patient
 
 if TYPE_CHECKING:
@@ -342,6 +342,7 @@ def list_(
     """
     from vflsec.cli.catalog import list_kind
 
+    allow_imports(Path.cwd())
     items = list_kind(kind.value)
     if format_ is Format.json:
         print_json(items)
@@ -363,6 +364,7 @@ def show(
     """
     from vflsec.cli.catalog import lookup
 
+    allow_imports(Path.cwd())
     found = lookup(name)
     if format_ is Format.json:
         print_json(found)

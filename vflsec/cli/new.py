@@ -18,9 +18,10 @@ def _new(kind: str, name: str) -> None:
     from vflsec.cli.templates import is_registered, project_text, write_component
 
     path = write_component(kind, name, Path.cwd())
-    typer.echo(f"Wrote {path}.")
-    if is_registered(kind, path):
-        typer.echo(f"Next: vflsec show {name}")
+    ours = is_registered(kind, path)
+    beside = path.parent == Path.cwd() and not path.with_name("__init__.py").exists()
+    typer.echo(f"Wrote {path}." + (f" Next: vflsec show {name}" if ours or beside else ""))
+    if ours:
         return
     here, project = path.parent, path.with_name("pyproject.toml")
     written = project.read_text(encoding="utf-8", errors="replace") if project.exists() else ""
@@ -30,7 +31,8 @@ def _new(kind: str, name: str) -> None:
     else:
         do = "change these sections of pyproject.toml" if written else "write this pyproject.toml"
         text = f"\n{project_text(here, whole=not written)}"
-    typer.echo(f"To register it, {do}, and run `pip install -e .`:\n{text}")
+    known = "Scenarios and scripts in this folder know it by its name.\n" if beside else ""
+    typer.echo(f"{known}To register it, {do}, and run `pip install -e .`:\n{text}")
 
 
 NewName = Annotated[str, typer.Argument(help="Its registered name, in snake_case.")]

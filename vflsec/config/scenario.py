@@ -228,7 +228,9 @@ def load_scenario(
         problems += check_name(tree, root.name, default)
     if components:
         from vflsec.config.components import check_components
+        from vflsec.plugins.loading import allow_imports
 
+        allow_imports(where)
         problems += check_components(tree, normal)
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))

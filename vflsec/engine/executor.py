@@ -50,6 +50,7 @@ class Order:
         controls: a folder that all workers see, in which they share controls.
         keep: where views are kept, if they are.
         turn: number of the task, by which several devices take turns.
+        imports: folders of the user's own modules, beside `base`.
     """
 
     works: Sequence[Work]
@@ -61,6 +62,7 @@ class Order:
     controls: Path | None = None
     keep: Keep | None = None
     turn: int = 0
+    imports: Sequence[Path] = ()
 
 
 @dataclass
@@ -194,7 +196,8 @@ def do_order(order: Order) -> list[Done]:
 
     with _BUSY:
         torch.set_num_threads(1)
-        allow_imports(order.base)
+        for folder in (*order.imports, order.base):
+            allow_imports(folder)
         if order.folder is None:
             _check_versions(order)
         _check_code(order)

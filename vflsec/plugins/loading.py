@@ -54,6 +54,11 @@ def allow_imports(base: Path) -> None:
     _bases[folder] = None
 
 
+def list_bases() -> list[Path]:
+    """Folders that :func:`allow_imports` was told, the last one at the end."""
+    return [*map(Path, _bases)]
+
+
 def resolve_path(path: str) -> Path:
     """Where a file of the user's is: a relative path starts from the scenario's folder.
 

@@ -2,7 +2,8 @@
 
 Discovery lists files, it does not import them: names, summaries and sources come from module
 docstrings, so listing is fast and a broken module cannot hide another. A class is imported when it
-is used. Outside packages join through the entry-point groups ``vflsec.attacks``,
+is used. Files beside a scenario in which a decorator of this module begins a line belong to it.
+Outside packages join through the entry-point groups ``vflsec.attacks``,
 ``vflsec.defenses``, ``vflsec.algorithms`` and ``vflsec.datasets`` (name: the module's stem, value:
 ``package.module``).
 """
@@ -28,7 +29,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from vflsec.core import check
 from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
-from vflsec.plugins.loading import contain, describe_error, hash_source, parse_source
+from vflsec.plugins.loading import (
+    contain,
+    describe_error,
+    hash_source,
+    list_bases,
+    parse_source,
+)
 from vflsec.specs import hash_value
 
 if TYPE_CHECKING:
@@ -231,7 +238,9 @@ class Registry:
                     if f.name.endswith(".py") and not f.name.startswith("_")
                 ]  # fmt: skip
         others = [(*m, m[2].stat().st_mtime_ns) for m in find_modules(self.group)]
-        return [*sorted(set(found)), *others]
+        known = {m[2].resolve() for m in others}
+        beside = [m for m in _find_beside(self.kind) if m[2].resolve() not in known]
+        return [*sorted(set(found)), *others, *beside]
 
     def names(self) -> list[str]:
         """Registered names, sorted."""
@@ -454,6 +463,27 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
         package = packages[id(of)] if of is not None else point.module
         out.append((point.name, point.module, Path(spec.origin), package))
     return out
+
+
+def _find_beside(kind: str) -> list[tuple[str, str, Path, str, int]]:
+    """The same, and when it changed, of files that lie beside a scenario, in no package."""
+    found = []
+    for folder in list_bases():
+        with suppress(OSError), os.scandir(folder) as files:
+            named = [f for f in files if f.name.endswith(".py")]
+            if any(f.name == "__init__.py" for f in named):
+                continue
+            for f in named:
+                stem, path, changed = f.name[:-3], Path(f.path), f.stat().st_mtime_ns
+                if stem.isidentifier() and kind in _list_kinds(path, changed):
+                    found.append((stem, stem, path, stem, changed))
+    return sorted(found)
+
+
+@lru_cache(maxsize=4096)
+def _list_kinds(path: Path, changed: int) -> set[str]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return set(re.findall(r"^@registry\.(attack|defense|algorithm|dataset)\b", text, re.M))
 
 
 def _list_points(group: str) -> list[EntryPoint]:
