@@ -31,13 +31,11 @@ from printed import (
 )
 from rich.console import Console
 
-from vflsec.audit.gate import Gate
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity
 from vflsec.audit.result import Audit
 from vflsec.cli import main
 from vflsec.engine.audit_record import list_families as registered
 from vflsec.plugins import registry
-from vflsec.report.advice import _limit
 from vflsec.report.console import WIDTH
 from vflsec.report.first_screen import _how_much as how_much
 from vflsec.report.taxonomies import FAMILIES, group_members
@@ -113,10 +111,7 @@ def test_the_cheapest_strength_is_named_though_no_gate_judges_it(summary: dict[s
     bare = copy.deepcopy(summary)
     for row in bare["grid"]:
         row |= {"passed": row["gates"] - bool(row["strength"]), "cheapest": not row["strength"]}
-    words = advice.next_steps(bare)[0].command.split()
-    assert words[words.index("--strength") + 1] == "0"
-    floor = Gate(min=-0.5, of="accuracy")
-    assert _limit(floor) == ["--metric", "advantage", "--min=-0.5", "--of", "accuracy"]
+    assert "--strength=0" in advice.next_steps(bare)[0].command.split()
     none = copy.deepcopy(summary)
     for row in none["grid"]:
         row |= {"passed": 0, "cheapest": False}

@@ -20,9 +20,11 @@ from vflsec.audit.leakage_claims import Quantity
 from vflsec.audit.record import Acting, Command
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
-from vflsec.audit.summary import Cells, read_summary
+from vflsec.audit.summary import Cells, Summary, read_summary
 from vflsec.cli import main
+from vflsec.cli.arguments import find_given
 from vflsec.config.scenario import load_scenario
+from vflsec.config.sections import Gate as GateSection
 from vflsec.engine.audit_record import find_runnable
 from vflsec.engine.run import run_audit
 from vflsec.engine.tune_advice import list_acting
@@ -41,6 +43,24 @@ def test_a_number_in_a_command_is_that_number(x: float) -> None:
     assert len(show_exact(x)) <= len(repr(x))
 
 
+def test_an_advised_command_asks_all_that_a_gate_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phase, algorithm and confidence were left out, so that another gate was judged."""
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        "vflsec.cli.gate._find_limit", lambda given, _: asked.append(find_given("Gate", given))
+    )
+    strings = {"metric": "advantage", "of": "accuracy", "target": "label"}
+    for limit in ({"max": 0.1, "detect": 0.05}, {"min": -0.5}):
+        section = {k: strings.get(k, "x y") for k, f in GateSection.model_fields.items()
+                   if isinstance(f.default, str)}  # fmt: skip
+        section |= {"strength": THIRD, "confidence": 0.99} | limit
+        summary = Summary(command=Command(folder="out"))
+        command = advice._judge(Gate(**section), summary, {"dataset": "bank"})
+        main.main(shlex.split(command)[1:])
+        rest = {k: v for k, v in section.items() if k not in ("metric", "name")}
+        assert asked.pop() == rest | {"dataset": "bank"}
+
+
 def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,7 +71,7 @@ def test_commands_name_the_strength_and_the_limits_to_the_last_digit(
     found = audited(tmp_path, Planted(LEAKY, SEALED), gates, set=[grid])
     step = next_steps(found.summary)[0]
     words = shlex.split(step.command)
-    assert float(words[words.index("--strength") + 1]) == THIRD
+    assert f"--strength={THIRD!r}" in words
     assert "--max=0.1234567" in words
     assert f"use iso {THIRD!r} with" in step.text
     assert main.main(words[1:]) == 0

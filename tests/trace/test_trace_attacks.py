@@ -174,11 +174,13 @@ def test_nothing_is_passed_unjudged_or_overwritten(
         score(guesses, [trace], tmp_path / "mine")
     assert (tmp_path / "mine" / "results.csv").read_text() == "mine"
     (tmp_path / "gates.toml").write_text("[[gates]]\nmax = 0.05\n")
+    (tmp_path / "wrong.toml").write_text("[[gate]]\nmax = 0.6\n[[gate]]\nmax = 0.1\nof = 'au'\n")
     (tmp_path / "mine.py").write_text("import os\nos._exit(0)\n")
     monkeypatch.chdir(tmp_path)
     for options, words in (
         (["--blind", "--max", "0.05"], "need the truth of every trace"),
-        (["--gates", "gates.toml"], "must hold [[gate]] sections"),
+        (["--gates", "gates.toml"], "gates.toml: gate is missing."),
+        (["--gates", "wrong.toml"], "wrong.toml:5: gate.1.of must be one of"),
         (["--max", "1"], "can reach"),
         (["--metric", "auc"], "--metric: each needs --max"),
         (["--model", "passive1=mine:Net"], "os._exit(0)"),

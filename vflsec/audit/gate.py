@@ -27,6 +27,8 @@ MIN_SEEDS, MIN_ROWS = 3, 20
 """The least evidence that a PASS on an attack's figure rests on."""
 LEAST_CONFIDENCE = 0.8
 USUAL = 0.95
+WHERE = "gate: "
+"""What stands before the key in an error of a gate."""
 
 
 class Rule(StrEnum):
@@ -199,31 +201,30 @@ class Gate:
 
     def __post_init__(self) -> None:
         if self.metric in REPORTED:
-            raise check.fail("gate: metric", "advantage or utility", self.metric)
-        check.one_of("gate: metric", self.metric, ("advantage", *TASK, *METRICS, EPSILON))
+            raise check.fail(f"{WHERE}metric", "advantage or utility", self.metric)
+        check.one_of(f"{WHERE}metric", self.metric, ("advantage", *TASK, *METRICS, EPSILON))
         if (self.max is None) == (self.min is None):
-            raise check.fail("gate: max, min", "exactly one", (self.max, self.min))
-        check.finite("gate: threshold", self.threshold)
-        check.in_unit("gate: confidence", self.confidence, high_open=True)
+            raise check.fail(f"{WHERE}max, min", "exactly one", (self.max, self.min))
+        limit = f"{WHERE}{'min' if self.max is None else 'max'}"
+        check.finite(limit, self.threshold)
+        check.in_unit(f"{WHERE}confidence", self.confidence, high_open=True)
         if self.confidence < LEAST_CONFIDENCE:
-            raise check.fail("gate: confidence", f"at least {LEAST_CONFIDENCE:g}", self.confidence)
+            least = f"at least {LEAST_CONFIDENCE:g}"
+            raise check.fail(f"{WHERE}confidence", least, self.confidence)
         if self.of:
-            check.one_of("gate: of", self.of, METRICS)
-        check.one_of("gate: target", self.target, ("*", *TARGETS))
+            check.one_of(f"{WHERE}of", self.of, METRICS)
+        check.one_of(f"{WHERE}target", self.target, ("*", *TARGETS))
         low, high = find_reach(self.metric, self.of)
         if (self.max is not None and self.max >= high) or (
             self.min is not None and self.min <= low
         ):
             what = self.metric + (f" of {self.of}" if self.of else "")
             rule = f"below {high:g}" if self.max is not None else f"above {low:g}"
-            raise check.fail(
-                f"gate: {'min' if self.max is None else 'max'}",
-                f"{rule}, the most that {what} can reach", self.threshold,
-            )  # fmt: skip
+            raise check.fail(limit, f"{rule}, the most that {what} can reach", self.threshold)
         if self.detect is not None:
             if not self.limits_leaks:
-                raise check.fail("gate: detect", "given with a max of advantage", self.detect)
-            check.positive("gate: detect", self.detect)
+                raise check.fail(f"{WHERE}detect", "given with a max of advantage", self.detect)
+            check.positive(f"{WHERE}detect", self.detect)
 
     @classmethod
     def from_section(cls, section: Mapping[str, Any], confidence: float, line: int = 0) -> Gate:

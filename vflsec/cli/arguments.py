@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -29,6 +31,7 @@ class Kind(StrEnum):
     scenarios = "scenarios"
 
 
+Command = TypeVar("Command", bound=Callable[..., None])
 _SCHEMA = Path(__file__).parents[1] / "config" / "scenario.schema.json"  # as a file: imports less
 _SECTIONS: dict[str, Any] = json.loads(_SCHEMA.read_text(encoding="utf-8"))["$defs"]
 
@@ -37,6 +40,33 @@ def find_meaning(section: str, key: str) -> str:
     """The first sentence on a key of a scenario: the help of the option that sets it."""
     text: str = _SECTIONS[section]["properties"][key]["description"]
     return f"{' '.join(text.split()).partition('. ')[0].rstrip('.')}."
+
+
+def add_options(section: str) -> Callable[[Command], Command]:
+    """Give a command an option for each key of a section, in the place of its ``**asked``."""
+
+    def add(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        more = [_make_option(section, key) for key in _SECTIONS[section]["properties"]]
+        command.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]
+        return command
+
+    return add
+
+
+def _make_option(section: str, key: str) -> inspect.Parameter:
+    found = _SECTIONS[section]["properties"][key]
+    kind: Any = str if found.get("type") == "string" else float | None
+    told = Annotated[kind, typer.Option(f"--{key}", help=find_meaning(section, key))]
+    default = found["default"]
+    return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=told)
+
+
+def find_given(section: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked for by options of :func:`add_options`, without what is usual."""
+    keys = _SECTIONS[section]["properties"]
+    return {key: value for key, value in asked.items() if value != keys[key]["default"]}
 
 
 ScenarioArg = Annotated[str, typer.Argument(help="A scenario file or a packaged name.")]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vflsec.cli.arguments import FolderArg, find_meaning, folder_name
+from vflsec.cli.arguments import FolderArg, add_options, find_given, folder_name
 from vflsec.cli.output import console_for, notify_github, say
 from vflsec.errors import VflsecError, format_count, join_some
 
@@ -25,20 +25,9 @@ if TYPE_CHECKING:
     from vflsec.storage.store import Store
 
 
+@add_options("Gate")
 def gate(
     folder: FolderArg,
-    metric: Annotated[str, typer.Option(help=find_meaning("Gate", "metric"))] = "advantage",
-    max_: Annotated[float | None, typer.Option("--max", help=find_meaning("Gate", "max"))] = None,
-    min_: Annotated[float | None, typer.Option("--min", help=find_meaning("Gate", "min"))] = None,
-    attack: Annotated[str, typer.Option(help=find_meaning("Gate", "attack"))] = "*",
-    adversary: Annotated[str, typer.Option(help=find_meaning("Gate", "adversary"))] = "*",
-    split: Annotated[str, typer.Option(help=find_meaning("Gate", "split"))] = "*",
-    target: Annotated[str, typer.Option(help=find_meaning("Gate", "target"))] = "*",
-    dataset: Annotated[str, typer.Option(help=find_meaning("Gate", "dataset"))] = "*",
-    defense: Annotated[str, typer.Option(help=find_meaning("Gate", "defense"))] = "*",
-    of: Annotated[str, typer.Option(help=find_meaning("Gate", "of"))] = "",
-    strength: Annotated[float | None, typer.Option(help=find_meaning("Gate", "strength"))] = None,
-    detect: Annotated[float | None, typer.Option(help=find_meaning("Gate", "detect"))] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Also fail where the advantage rose above this file.")
     ] = None,
@@ -51,11 +40,13 @@ def gate(
     report_to: Annotated[
         Path | None, typer.Option("--report", help="A folder for the reports.", parser=folder_name)
     ] = None,
+    **asked: Any,
 ) -> None:
     """Judge stored results again, or against an earlier audit.
 
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
+    from vflsec.config.scenario import load_gates
     from vflsec.engine.read_results import read_any
     from vflsec.report.console import print_last, print_results
     from vflsec.report.exports import write_reports
@@ -64,15 +55,12 @@ def gate(
 
     if update_baseline and baseline is None:
         raise VflsecError("gate: --update-baseline needs --baseline FILE.")
-    said = {"metric": metric, "attack": attack, "adversary": adversary, "split": split,
-            "target": target, "dataset": dataset, "defense": defense, "of": of,
-            "strength": strength, "max": max_, "min": min_}  # fmt: skip
-    limits = _list_limits(said, detect, scenario)
+    limit = _find_limit(asked, scenario)
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store:
-        record = _asked(store, scenario, None if limits else detect)
-        also = [limit.with_confidence(record.confidence) for limit in limits]
+        record = _asked(store, scenario, None if limit else asked["detect"])
+        also = load_gates([limit], record.confidence) if limit else ()
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None and result.found.complete:
             raise VflsecError(
@@ -92,22 +80,18 @@ def gate(
     raise typer.Exit(result.exit_code)
 
 
-def _list_limits(said: Mapping[str, Any], detect: float | None, scenario: str | None) -> list[Gate]:
+def _find_limit(asked: Mapping[str, Any], scenario: str | None) -> dict[str, Any]:
     """The gate of the options, if they set a limit; the others then say what it is about."""
-    from vflsec.audit.gate import Gate
-
-    usual = {f.name: f.default for f in fields(Gate)}
-    given = [f"--{k}" for k, v in said.items() if v != usual[k]]
-    if not {"--max", "--min"} & {*given}:
-        if given:  # they would be passed over, and something else be judged
-            raise VflsecError(f"gate: {', '.join(given)}: needs --max or --min.")
-        return []
-    if scenario is not None:
+    said = find_given("Gate", asked)
+    if {"max", "min"} & said.keys():
+        if scenario is None:
+            return said
         raise VflsecError(
             "gate: --max or --min, and --scenario, exclude each other. Leave one out."
         )
-    limit = {k: v for k, v in {**said, "detect": detect}.items() if v is not None}
-    return [Gate(**limit)]
+    if about := [f"--{k}" for k in said if k != "detect"]:  # something else would be judged
+        raise VflsecError(f"gate: {', '.join(about)}: needs --max or --min.")
+    return {}
 
 
 def _renew_baseline(

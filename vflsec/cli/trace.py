@@ -12,10 +12,12 @@ import typer
 
 from vflsec.cli.arguments import DeviceOption, SetOption, find_meaning, folder_name
 from vflsec.cli.output import ProgressLines, print_audit, print_json, say
+from vflsec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from vflsec.audit.gate import Gate
     from vflsec.measure.attack import Answer
-    from vflsec.runtime.plain_values import Plain
+    from vflsec.runtime.plain_values import Table
     from vflsec.trace.limits import Limits
 
 trace_app = typer.Typer(
@@ -261,9 +263,8 @@ def audit(
     Example: vflsec trace audit traces/* --out out/trace --max 0.05
     """
     from vflsec.engine.trace_attacks import infer
-    from vflsec.errors import ConfigError
 
-    truths, asked = list(truth or ()), _gates(gates, metric, max_, defense)
+    truths, asked = list(truth or ()), _gates(gates, metric, max_, defense, confidence)
     if not truths and not blind:
         truths = [f for f in folders if (f / "truth" / "labels.parquet").is_file()]
         truths = truths if len(truths) == len(folders) else []
@@ -310,7 +311,7 @@ def score(
     Example: vflsec trace score guesses/ --truth labels/ --out out/trace --max 0.05
     """
     claim = None if claimed_epsilon is None else (claimed_epsilon, claimed_delta)
-    asked = _gates(gates, metric, max_, defense)
+    asked = _gates(gates, metric, max_, defense, confidence)
     _score(guesses, truth, out, asked, confidence, claim, tau, attack or ())
 
 
@@ -356,7 +357,7 @@ def _told(guesses: Path) -> bool:
 
 
 def _score(
-    guesses: Path, truths: list[Path], out: Path, gates: list[dict[str, Plain]], confidence: float,
+    guesses: Path, truths: list[Path], out: Path, gates: list[Gate], confidence: float,
     claim: tuple[float, float] | None, tau: float, attacks: Sequence[str] = (),
 ) -> None:  # fmt: skip
     from vflsec.engine.trace_attacks import score as scored
@@ -373,44 +374,18 @@ def _score(
 
 
 def _gates(
-    file: Path | None, metric: str, most: float | None, defense: str
-) -> list[dict[str, Plain]]:
-    """Gate sections from a file and from --max, checked as a scenario's are."""
-    import tomllib
+    file: Path | None, metric: str, most: float | None, defense: str, confidence: float
+) -> list[Gate]:
+    """The gates of a file and of --max."""
+    from vflsec.config.scenario import load_gates
 
-    from pydantic import ValidationError
-
-    from vflsec.audit import gate
-    from vflsec.config.sections import Gate
-    from vflsec.errors import ConfigError
-    from vflsec.runtime.atomic_files import read_text
-
-    raw: list[Any] = []
+    made = [] if file is None else [*load_gates(file, confidence)]
     if most is not None:
-        raw = [{"metric": metric, "max": most, "defense": defense}]
-    elif (defense, metric) != ("*", "advantage"):
+        section: Table = {"metric": metric, "max": most, "defense": defense}
+        return [*made, *load_gates([section], confidence)]
+    if (defense, metric) != ("*", "advantage"):
         raise ConfigError("--defense, --metric: each needs --max.")
-    if file is not None:
-        try:
-            found = tomllib.loads(read_text(file))
-        except (OSError, ValueError, RecursionError) as why:
-            raise ConfigError(f"{file}: cannot be read as TOML ({why}).") from None
-        own = found.get("gate")
-        if not isinstance(own, list) or not own:
-            raise ConfigError(
-                f"{file}: must hold [[gate]] sections, got {', '.join(found)[:200] or 'nothing'}."
-            )
-        raw = [*own, *raw]
-    out = []
-    for section in raw:
-        try:
-            out.append(Gate.model_validate(section).model_dump(exclude_none=True))
-            gate.Gate(**out[-1])  # refuses what cannot fail
-        except ValidationError as why:
-            first = why.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ConfigError(f"{file or '--max'}: gate: {where}: {first['msg']}.") from None
-    return out
+    return made
 
 
 def _models(texts: Any) -> dict[str, Any]:

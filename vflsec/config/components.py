@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from vflsec.config.gates import check_gates
 from vflsec.config.problems import Problem, Written, list_tables, unknown_key
 from vflsec.config.sections import Algorithm, Attack, Defense
 from vflsec.config.toml_text import Path
@@ -70,7 +71,7 @@ def check_components(tree: Written, normal: Table) -> list[Problem]:
             out += _check_component(here, known, section.get("name"), given, model)
             if key == "defense":
                 out += _check_strength(here, known, section)
-    out += _check_gates(tree, normal)
+    out += check_gates(tree, normal)
     for i, section in list_tables(normal, "data"):
         if not section.get("file") and not section.get("files"):
             params = section.get("params")
@@ -79,54 +80,6 @@ def check_components(tree: Written, normal: Table) -> list[Problem]:
             here = tree.at(("data", i))
             out += _check_component(here, registry.datasets, section.get("name"), given)
     return out
-
-
-def _check_gates(tree: Written, normal: Table) -> list[Problem]:
-    audit = normal.get("audit")
-    default = audit.get("confidence") if isinstance(audit, Mapping) else None
-    out: list[Problem] = []
-    named: set[str] = set()
-    for i, section in list_tables(normal, "gate"):
-        name = section.get("name")
-        if isinstance(name, str) and name and name in named:
-            out.append(tree.problem(("gate", i, "name"), "must be no other gate's.", name))
-        named.add(str(name))
-        found = _check_gate(tree, ("gate", i), section, default)
-        out += [p for p in found if p not in out]
-    return out
-
-
-def _check_gate(tree: Written, here: Path, section: Table, default: Plain) -> list[Problem]:
-    """What a gate refuses of its fields: each by itself, then those that depend on each other."""
-    texts = {k: section[k] for k in ("metric", "of", "target") if isinstance(section.get(k), str)}
-    limits = {k: section[k] for k in ("max", "min") if check.is_number(section.get(k))}
-    wrong: list[Problem] = []
-    for key, value in texts.items():
-        wrong += _try_gate(tree, (*here, key), value, {"max": 0.0, key: value})
-    if not wrong and len(limits) == 1:
-        for key, value in limits.items():
-            wrong += _try_gate(tree, (*here, key), value, texts | {key: value})
-    detect = section.get("detect")
-    for key, value in limits.items() if check.is_number(detect) and not wrong else ():
-        fields = texts | {key: value, "detect": detect}
-        wrong += _try_gate(tree, (*here, "detect"), detect, fields)
-    own = section.get("confidence")
-    place: Path = ("audit", "confidence") if own is None else (*here, "confidence")
-    sure = default if own is None else own
-    if isinstance(sure, int | float) and 0.5 < sure < 1:
-        wrong += _try_gate(tree, place, sure, {"max": 0.0, "confidence": sure})
-    return wrong
-
-
-def _try_gate(tree: Written, path: Path, value: Plain, fields: Table) -> list[Problem]:
-    """What is wrong with a gate of these fields, said at `path`."""
-    from vflsec.audit import gate as gates
-
-    try:
-        gates.Gate(**fields)  # type: ignore[arg-type]
-    except ConfigError as error:
-        return [tree.problem(path, error.demand, value)]
-    return []
 
 
 def _list_phases(section: Table) -> dict[str, _Given]:

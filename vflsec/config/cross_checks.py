@@ -19,9 +19,6 @@ def check_across(tree: Written, normal: Table) -> list[Problem]:
     for i, data in list_tables(normal, "data"):
         here = tree.at(("data", i))
         out += _check_shown(here.below("name"), data.get("name")) + _check_data(here, data)
-    for i, gate in list_tables(normal, "gate"):
-        if (gate.get("max") is None) == (gate.get("min") is None):
-            out.append(tree.problem(("gate", i), "needs one of max = ... and min = ..."))
     audit = normal.get("audit")
     seeds = audit.get("seeds") if isinstance(audit, dict) else None
     if isinstance(seeds, list):

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -34,7 +34,7 @@ from vflsec.config.problems import (
     unknown_key,
 )
 from vflsec.config.schema import SECTIONS
-from vflsec.config.sections import Root
+from vflsec.config.sections import Gates, Root
 from vflsec.config.toml_text import Path as KeyPath
 from vflsec.config.toml_text import format_toml, key_lines
 from vflsec.core import check
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 _LISTS = ("data", "algorithm")
+_Model = TypeVar("_Model", bound=BaseModel)
 _TABLES = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq", ".xls", ".xlsx")  # no scenario ends so
 _MOST_BESIDE = 200  # files among which a misspelt name is looked for
 
@@ -223,7 +224,7 @@ def load_scenario(
         normal.pop("extends", None)
     problems += find_bad_values(tree, normal)
     problems += check_across(tree, normal)
-    root = _validate(tree, normal, problems)
+    root = _validate(Root, tree, normal, problems)
     if root is not None:
         problems += check_name(tree, root.name, default)
     if components:
@@ -235,6 +236,35 @@ def load_scenario(
     if problems or root is None:
         raise ScenarioError(sorted(problems, key=lambda p: (p.file, p.line)))
     return Scenario(root.name or default, root, where, tree, overrides, (*chain, *extended))
+
+
+def load_gates(source: Path | Sequence[Table], confidence: float) -> tuple[Gate, ...]:
+    """Gates that stand by themselves, by the rules of those of a scenario.
+
+    Args:
+        source: a file with ``[[gate]]`` sections, or the sections.
+        confidence: of those that have none.
+
+    Raises:
+        ScenarioError: with all problems.
+    """
+    from vflsec.audit.gate import Gate
+    from vflsec.config.gates import check_gates
+
+    if isinstance(source, Path):
+        tree = _read(source, str(source))
+        tree = Written({k: v for k, v in tree.value.items() if k == "gate"}, tree.place)
+    else:
+        raw = _read_plain({"gate": list(source)})
+        tree = build_tree(raw, lambda path: Place("gate", 0, path[2:]))
+    normal = tree.plain()
+    problems = find_bad_values(tree, normal)
+    found = _validate(Gates, tree, normal, problems)
+    problems += check_gates(tree, normal)
+    if problems or found is None:
+        raise ScenarioError(problems)
+    given = (section.model_dump(exclude_none=True) for section in found.gate)
+    return tuple(Gate.from_section(section, confidence) for section in given)
 
 
 def _build(raw: Table, file: str, lines: Mapping[KeyPath, int]) -> Written:
@@ -322,9 +352,11 @@ def _is_count(value: Plain) -> bool:
     return isinstance(value, int) and check.is_number(value) and 1 <= value <= 10_000
 
 
-def _validate(tree: Written, normal: Table, problems: list[Problem]) -> Root | None:
+def _validate(
+    model: type[_Model], tree: Written, normal: Table, problems: list[Problem]
+) -> _Model | None:
     try:
-        return Root.model_validate(normal)
+        return model.model_validate(normal)
     except ValidationError as error:
         grouped: dict[KeyPath, list[ErrorDetails]] = {}
         for item in error.errors(include_url=False):
@@ -376,7 +408,8 @@ def _rule(path: KeyPath, items: Sequence[ErrorDetails]) -> tuple[str, Any]:
         known = list(model.model_fields)
         return unknown_key(str(path[-1]), first["input"], known), first["input"]
     if first["type"] == "missing":
-        example = {"data": '[data] with name = "..."', "algorithm": '[algorithm] name = "..."'}
+        example = {"data": '[data] with name = "..."', "algorithm": '[algorithm] name = "..."',
+                   "gate": "[[gate]] with max = ..."}  # fmt: skip
         return f"is missing. Add {example.get(str(path[-1]), f'{path[-1]} = ...')}.", None
     value = first["input"]
     rule = _SHORT.get(str(path[-1])) if first["type"] == "list_type" else ""

@@ -271,6 +271,13 @@ class Gate(_Section):
     """What reports call the gate."""
 
 
+class Gates(_Section):
+    """Gates that stand by themselves."""
+
+    gate: Annotated[list[Gate], Field(min_length=1)]
+    """Limits that a pipeline acts on."""
+
+
 class Root(_Section):
     """A whole scenario."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from vflsec.audit.record import AuditRecord
 from vflsec.audit.result_row import ResultRow
 from vflsec.audit.scoring import make_unscored, score_answer
 from vflsec.audit.truth import SCORED
+from vflsec.config.scenario import load_gates
 from vflsec.core import check
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.guess import Truth
@@ -58,7 +59,7 @@ def score(
     out: str | Path,
     *,
     attacks: Sequence[str] = (),
-    gates: Sequence[Mapping[str, Any]] = (),
+    gates: Sequence[Mapping[str, Any] | Gate] = (),
     confidence: float = 0.95,
     claimed: tuple[float, float] | None = None,
     tau: float = 0.0,
@@ -73,7 +74,7 @@ def score(
         out: results directory.
         attacks: only the guesses of these; all if empty. Fewer take fewer traces to be validated
             (:func:`vflsec.audit.validated.find_least_gain`): choose before any score is seen.
-        gates: sections as in a scenario.
+        gates: sections as in a scenario, or what they were read as.
         confidence: of intervals.
         claimed: (epsilon, delta) of the labels that is claimed; None takes what the traces say.
             It is checked against class shares in the truth, see :func:`write_truth`.
@@ -85,6 +86,9 @@ def score(
         ConfigError: a gate cannot be answered by them, or `out` holds files of somebody else.
     """
     only_ours(Path(out))
+    asked = tuple(
+        g for of in gates for g in ([of] if isinstance(of, Gate) else load_gates([of], confidence))
+    )
     frozen = _choose(thaw(guesses, limits), attacks)
     if len(truths) not in (1, len(frozen.sources)):
         raise ConfigError.must("--truth", f"be one or {len(frozen.sources)}", len(truths))
@@ -104,7 +108,7 @@ def score(
         for i, (truth, of) in enumerate(zip(found, frozen.answers, strict=True))
     ]
     rows = [row for s in audited for row in list_rows(s.result)]
-    asked = _read_gates(rows, gates, confidence)
+    _refuse_unanswerable(asked, rows)
     controls = _score_controls(frozen, audited, rows, confidence)
     record = _make_record(frozen, audited, controls, asked, confidence, notes)
     # One transaction: a score that is killed leaves nothing that a second one would be refused for.
@@ -189,17 +193,11 @@ def _read_planted(truth: Truth, m: Manifest, classes: int) -> NDArray[Any]:
     return y
 
 
-def _read_gates(
-    rows: Sequence[ResultRow], sections: Sequence[Mapping[str, Any]], confidence: float
-) -> tuple[Gate, ...]:
-    """The gates; one that no result answers, if there are any, is refused before any writing."""
-    points, keys = list_measured(complete_rows(rows)), [f.name for f in fields(Gate)]
-    for key in (key for section in sections for key in section):
-        check.one_of("gate: key", key, keys)
-    made = tuple(Gate.from_section(section, confidence) for section in sections)
-    for wrong in (w for g in made if points for w in list_unanswerable(g, points)):
+def _refuse_unanswerable(asked: Sequence[Gate], rows: Sequence[ResultRow]) -> None:
+    """Refuse a gate that no result answers, if there are any, before any writing."""
+    points = list_measured(complete_rows(rows))
+    for wrong in (w for g in asked if points for w in list_unanswerable(g, points)):
         raise ConfigError(f"gate: {wrong.key + ' ' if wrong.key else ''}{wrong.rule}")
-    return made
 
 
 def _score_trace(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 from vflsec.audit.controls import is_leak
 from vflsec.audit.defense_label import split_names
@@ -225,7 +226,9 @@ def _by_figure(figure: str, of: Asked, summary: Summary) -> Step:
     if figure in EXPOSED:  # it decides where it was not counted
         command = format_command(summary, "audit", "--fresh")
         return Step(kind, f"{by}, which is not counted yet. Audit again:", command)
-    return Step(kind, f"{by}:", _judge(replace(of[0].gate, of=figure), summary, of[0].dataset))
+    return Step(
+        kind, f"{by}:", _judge(of[0].gate, summary, {"of": figure, "dataset": of[0].dataset})
+    )
 
 
 def _undetected(of: Asked, summary: Summary) -> list[Step]:
@@ -299,24 +302,17 @@ def _ungated(summary: Summary) -> list[Step]:
     return [replace(step, kind=StepKind.UNGATED)]
 
 
-def _judge(gate: Gate, summary: Summary, dataset: str, at: GridRow | None = None) -> str:
-    """The command that judges by a gate, at a point in the place of its own."""
-    defense, strength = (at.defense, at.strength) if at else (gate.defense, gate.strength)
-    words = ["--dataset", dataset, *(["--defense", defense] if defense != "*" else [])]
-    words += [] if strength is None else ["--strength", show_exact(strength)]
-    return format_command(summary, "gate", *words, *_limit(gate))
-
-
-def _limit(gate: Gate) -> list[str]:
-    """A gate's metric, limit and attacks as options of `vflsec gate`."""
-    out = ["--metric", gate.metric]
-    limits = {"max": gate.max, "min": gate.min, "detect": gate.detect}
-    out += [f"--{key}={show_exact(limit)}" for key, limit in limits.items() if limit is not None]
-    named = {"of": gate.of, "attack": gate.attack, "adversary": gate.adversary,
-             "split": gate.split, "target": gate.target}  # fmt: skip
-    return out + [
-        x for key, name in named.items() if name not in ("*", "") for x in (f"--{key}", name)
-    ]
+def _judge(gate: Gate, summary: Summary, at: Mapping[str, Any]) -> str:
+    """The command that judges by a gate, with these of its fields."""
+    usual = {f.name: f.default for f in fields(Gate)}
+    usual["confidence"] = summary.confidence
+    words: list[str] = []
+    for key in (key for key in usual if key not in ("name", "line")):
+        value = at.get(key, getattr(gate, key))
+        if value not in (usual[key], None):
+            text = isinstance(value, str)
+            words += [f"--{key}", value] if text else [f"--{key}={show_exact(value)}"]
+    return format_command(summary, "gate", *words)
 
 
 def _sought(dataset: str, summary: Summary, target: str = "") -> list[str]:
@@ -356,7 +352,8 @@ def _cure(dataset: str, of: Asked, summary: Summary) -> Step:
     use = " or ".join(f"{_to_write(r)} with {clean(r.algorithm)}" for r in points)
     price = f", at {format_price(best)}" if best else ""
     text = f"{where} use {use}: every gate passes{price}:"
-    return Step(StepKind.USE_POINT, text, _judge(of[0].gate, summary, dataset, points[0]))
+    command = _judge(of[0].gate, summary, points[0].training.as_dict())
+    return Step(StepKind.USE_POINT, text, command)
 
 
 def _find_open(dataset: str, summary: Summary) -> str:
