@@ -54,6 +54,13 @@ def mean_of(p: Point) -> Point:
     )  # fmt: skip
 
 
+def test_a_bound_below_nothing_leaves_none_open() -> None:
+    """It read "Up to -388 more of 1,000 rows are not excluded"."""
+    own = Against("logistic", 0.5, -0.4, 0.01, 5)
+    (line,) = who(replace(point(0.0), leakage=Leakage((own,), "logistic")))
+    assert re.findall(r"-?\d+", line) == ["0", "1", "000"]
+
+
 def test_it_says_how_many_of_a_thousand_to_whom_and_the_worst_class() -> None:
     first, *_ = said(point(235.0))
     assert first.startswith("Without a defense, shop names 50 [40, 60] more of 1,000 rows")

@@ -298,7 +298,7 @@ def _not_excluded(c: LeakageClaim, by: str) -> str:
     if c.most is None or c.most >= 1:
         return ""
     rows = name_rows(is_part=c.is_part)
-    return f" Up to {_many(c.most)} more of 1,000 {rows} are not excluded ({by})."
+    return f" Up to {_many(max(c.most, 0.0))} more of 1,000 {rows} are not excluded ({by})."
 
 
 def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
