@@ -170,7 +170,7 @@ def _varying(
         tier = "marks"
         use = use[np.sort(np.unique(values[:, use], axis=1, return_index=True)[1])]
     index, values = index[use], values[:, use]
-    return Block(family, version, index, values, family.id_part(visit, index), tier)
+    return Block(family, version, index, values, family.id_part(visit, index, values), tier)
 
 
 def _blocks(messages: Messages, at: NDArray[np.int64], most: int) -> list[Block]:

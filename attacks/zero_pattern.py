@@ -31,7 +31,8 @@ shares, but uses both if granted; several classes behind summed logits, or with 
 Does not work: where messages are dense, of a fixed size, with noise on zero rows too, and every row
 comes once an epoch in random order: then it declines, and says so. Batches of one class are seen
 if pairs meet more unevenly than by chance, in all epochs or in one. Of ten epochs one in order is
-seen from 16 known rows on: the labels of 14 have only 3,432 orders.
+seen from 16 known rows on: the labels of 14 have only 3,432 orders. Of order, place and company
+only what ids do not foretell is read.
 
 Source: Politis, "Privacy failure in split-LLM training, the returned gradient nullifies the
 decoys", arXiv:2609.04382 (2026), for zero rows; the other counts are this package's own.
@@ -48,6 +49,7 @@ import torch
 from torch import Tensor
 
 from vflsec.inference import batch_order
+from vflsec.inference.batch_order import drop_foretold
 from vflsec.inference.completion import SHRINKAGE, logistic_cv
 from vflsec.plugin import Attack, Guess, Known, Table, View, registry
 from vflsec.specs import QUESTIONS
@@ -226,18 +228,17 @@ def _arranged(view: View, table: Table, place: Tensor, n: int) -> Iterator[tuple
     if len(of_epoch):
         of = batch_order.mean_of(batch_order.find_order(of_epoch), rows, n)
         steps = len(of_epoch.by_step[1]) / len(of_epoch.by_epoch[0])
-        if float(of.var()) * len(of_epoch) / n > batch_order.find_uneven(steps):
-            yield "order", of
+        if batch_order.is_uneven(of, len(of_epoch) / n, steps):
+            yield "order", drop_foretold(of)
     if len(of_batch):
         of = batch_order.mean_of(batch_order.find_place(of_batch), inner, n)
-        many = float(of_batch.by_step[1].median())
-        if float(of.var()) * len(of_batch) / n > batch_order.find_uneven(many):
-            yield "place", of
+        if batch_order.is_uneven(of, len(of_batch) / n, float(of_batch.by_step[1].median())):
+            yield "place", drop_foretold(of)
     if view.known is None or len(of_epoch.by_row[0]) < n:
         return
     met = batch_order.count_meetings(of_epoch, view.known.rows)
-    if met is not None and batch_order.is_clustered(met):
-        yield "company", met
+    if met is not None and batch_order.is_clustered(beyond := drop_foretold(met), met):
+        yield "company", beyond
 
 
 def _zeros(parts: Sequence[tuple[Tensor, Tensor]], visits: Tensor) -> Iterator[tuple[str, Tensor]]:

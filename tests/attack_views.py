@@ -76,13 +76,35 @@ def tables(
     return {(way, kind, form, party): t for form, t in found.items()}
 
 
-def sorted_within_batches(view: View) -> View:
-    """The view with the messages of every epoch, those of each batch in the order of row ids."""
-    found = {}
-    for key, table in view.tables.items():
-        order = torch.argsort(table.step * (int(table.rows.max()) + 1) + table.rows)
-        found[key] = table.take(order) if key[2] == "all" else table
-    return replace(view, tables=found)
+ID_ORDERS = ("up", "down", "rotated", "up in batches", "down in batches", "blocks", "buffer")
+"""Ways in which rows pass by their ids, or nearly."""
+
+
+def passed_by_ids(view: View, way: str, batch: int) -> View:
+    """The view with the messages of every epoch of all rows passed in one of :data:`ID_ORDERS`."""
+    held = dict(view.tables)
+    for key, table in held.items():
+        if key[2] == "all":
+            n, epochs = int(table.rows.max()) + 1, int(table.epoch.max()) + 1
+            by_id = torch.argsort(table.epoch * n + table.rows)
+            turned = [id_order(way, n, batch, rng(30 + e)) + e * n for e in range(epochs)]
+            held[key] = replace(table.take(by_id[torch.cat(turned)]), step=table.step)
+    return replace(view, tables=held)
+
+
+def id_order(way: str, n: int, batch: int, draw: torch.Generator) -> Tensor:
+    """The rows (n,) of an epoch."""
+    rows, parts = torch.arange(n), torch.randperm(n, generator=draw).split(batch)
+    if way in ("up", "down"):
+        return rows if way == "up" else rows.flip(0)
+    if way == "rotated":
+        return rows.roll(int(parts[0][0]))
+    if way == "blocks":
+        blocks = rows.split(batch)
+        return torch.cat([blocks[i] for i in torch.randperm(len(blocks), generator=draw)])
+    if way == "buffer":  # each is drawn from the next 1.5 batches
+        return torch.argsort(rows + 1.5 * batch * torch.rand(n, generator=draw))
+    return torch.cat([p.sort(descending=way.startswith("down")).values for p in parts])
 
 
 def turns(n: int, epoch: int) -> Tensor:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from attack_views import (
+    ID_ORDERS,
     PARTY,
     make_view,
     measure,
     null_band,
     passed,
+    passed_by_ids,
     rng,
-    sorted_within_batches,
     visited,
 )
 from sampled import sampled
@@ -163,10 +164,11 @@ def test_rows_of_a_sorted_table_that_come_by_their_ids_say_nothing(sorted_epochs
     assert pattern().infer(passed(view, table), rng()).notes["varies"] == []
 
 
-def test_rows_of_a_sorted_table_that_come_by_their_ids_in_every_batch_say_nothing() -> None:
+@pytest.mark.parametrize("way", ID_ORDERS)
+def test_nothing_is_read_of_an_order_by_ids_in_a_sorted_table(way: str) -> None:
     y = (torch.arange(800) >= 400).long()
-    view = sorted_within_batches(told_by_batches(y, 8, 100, "random", 40))
-    assert pattern().infer(view, rng()).notes["varies"] == []
+    view = passed_by_ids(told_by_batches(y, 8, 100, "random", 40), way, 100)
+    assert pattern().infer(view, rng()).notes["reading"] == "nothing"
 
 
 def told_by_batches(y: Tensor, epochs: int, batch: int, arranged: str, known: int) -> View:

@@ -5,8 +5,13 @@ scatter if batches are drawn at random; beyond it they are information. In a sin
 order of rows is as likely as any, so whether one goes with the labels of known rows is tested:
 among all ways to deal the known labels out to the known rows, how many go with it as much
 (an exact permutation test, Pitman, Supplement to the JRSS 1937), corrected for having looked at
-every epoch, at every kind and at every class. Rows that come by their ids are in no order of the
-sender's: nothing is read from that.
+every epoch, at every kind and at every class.
+
+Ids hold without a message, and a table may be sorted by its labels. So nothing is read of rows that
+come by their ids, and of others only what ids do not foretell: where neighbours by id are alike,
+values of rows are taken less the mean of their neighbours, and labels are dealt out anew among
+known rows with neighbouring ids (a stratified permutation test, van Elteren, Bulletin de
+l'Institut International de Statistique 1960).
 """
 
 from __future__ import annotations
@@ -29,8 +34,11 @@ RARE = 0.01
 """How often an epoch in random order may pass for one that is not, over all that are looked at."""
 _ALTERNATES = 1.5 / 4
 """Beyond which variance a row's share of odd places, times its visits, is no chance."""
-TESTED = 60
-"""Known rows that the exact test counts over; a grant alternates its classes."""
+TESTED, STRATUM = 60, 10
+"""Known rows that the exact test counts over, a grant alternates its classes; and the most with
+neighbouring ids among which it deals labels out anew."""
+NEAR = 8
+"""Ids before and after, which foretell a value."""
 
 Ints = NDArray[np.int64]
 
@@ -54,15 +62,48 @@ def is_chosen(visits: Tensor, table: Table) -> bool:
 
 
 def is_drawn(table: Table) -> Tensor:
-    """Of which epochs rows came otherwise than by their ids, which hold without a message: (E, 2),
-    in the epoch as a whole, and in one of its batches.
+    """Of which epochs rows came otherwise than by their ids, up or down, which hold without a
+    message: (E, 2), in the epoch as a whole, and in one of its batches.
     """
     epochs, at = table.by_epoch
-    back = table.rows.diff() < 0
-    drawn = torch.zeros((len(epochs), 2), dtype=torch.bool, device=at.device)
+    turned = torch.zeros((2, len(epochs), 2), dtype=torch.bool, device=at.device)
     for k, within in enumerate((at, table.by_step[0])):
-        drawn[at[1:][back & (within.diff() == 0)], k] = True
-    return drawn
+        for way, of in enumerate((table.rows.diff() < 0, table.rows.diff() > 0)):
+            turned[way, at[1:][of & (within.diff() == 0)], k] = True
+    return turned.all(0)
+
+
+def sum_near(value: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of values (n, k), in the order of ids, over the rows of the nearest ids, and how many
+    these are, (n, 1).
+    """
+    at = torch.arange(len(value), device=value.device)
+    low, high = (at - NEAR).clamp_min(0), (at + NEAR + 1).clamp_max(len(at))
+    total = torch.cat([torch.zeros_like(value[:1]), value.cumsum(0)])
+    return total[high] - total[low] - value, (high - low - 1).clamp_min(1).unsqueeze(1)
+
+
+def is_foretold(value: Tensor, *, together: bool = False) -> bool:
+    """Whether values (n, k) of rows with neighbouring ids are alike, more than by chance by two
+    standard errors: near, or if `together` equal. Labels play no part.
+    """
+    if together:
+        base = (value.unique(return_counts=True)[1].double() / len(value)).square().sum()
+        alike = (value.diff(dim=0) == 0).double() - base
+    else:
+        base, off = value.var(0), value - value.mean(0)
+        alike = off[1:] * off[:-1] / base.clamp_min(1e-18).sqrt()
+    return float(alike.sum()) > 2 * float(base.sum() * len(value)) ** 0.5
+
+
+def drop_foretold(value: Tensor) -> Tensor:
+    """Of values (n, k) of rows in the order of their ids, what these do not foretell, (n, k): each
+    less the mean of its neighbours, with the variance that random values have.
+    """
+    if not is_foretold(value):
+        return value
+    near, many = sum_near(value)
+    return (value - near / many) * (many / (many + 1)).sqrt()
 
 
 def find_order(table: Table) -> Tensor:
@@ -91,12 +132,14 @@ def mean_of(value: Tensor, place: Tensor, n: int) -> Tensor:
     return torch.where(visits > 0, of, of[visits > 0].mean()).unsqueeze(1)
 
 
-def find_uneven(places: float) -> float:
-    """Beyond which variance a row's mean place, times its visits, is no chance.
+def is_uneven(of: Tensor, visits: float, places: float) -> bool:
+    """Whether the mean places (n, 1) of rows vary as by no chance, and beyond what ids foretell.
 
-    Random places from 0 to 1 have (k + 1) / 12 (k - 1) where there are k of them.
+    Random places from 0 to 1 vary by (k + 1) / 12 (k - 1) where there are k of them.
     """
-    return max(3.0, 1.5 * (places + 1) / max(places - 1, 1e-9)) / 12
+    limit = max(3.0, 1.5 * (places + 1) / max(places - 1, 1e-9)) / 12
+    all_, beyond = (float(x.var()) * visits for x in (of, drop_foretold(of)))
+    return all_ > limit and beyond > limit / 2
 
 
 def is_alternating(table: Table, place: Tensor, n: int) -> bool:
@@ -158,11 +201,15 @@ def _of_known(rows: Tensor, place: Tensor, known: Tensor) -> tuple[Tensor, Tenso
     return mine, of[mine]
 
 
-def is_clustered(met: Tensor) -> bool:
-    """Whether pairs met (n, q) more unevenly than by chance, whose variance is at most the mean."""
+def is_clustered(beyond: Tensor, met: Tensor) -> bool:
+    """Whether pairs met (n, q) more unevenly than by chance, whose variance is at most the mean.
+
+    Args:
+        beyond: what ids do not foretell of it.
+    """
     mean = max(float(met.mean()), 1e-9)
     error = ((2 + 1 / mean) / met.numel()) ** 0.5  # of the ratio, for Poisson counts
-    return float(met.var(0).mean()) / mean > 1 + 6 * error
+    return float(beyond.var(0).mean()) / mean > 1 + 6 * error
 
 
 def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
@@ -193,54 +240,56 @@ def single_epochs(table: Table, known: Known) -> Iterator[tuple[str, Tensor]]:
     drawn = {"order": of_epoch, "place": of_batch, "company": of_epoch}
     rows, place = table.by_row
     mine, of_row = _of_known(rows, place, known.rows[:TESTED])
-    when = table.epoch[mine]
+    when, ids = table.epoch[mine], known.rows[:TESTED].cpu().numpy()
     for kind, value in values.items():
-        chances, held = [], value[mine]
+        chances, held, way = [], value[mine], kind == "company"
         for epoch in epochs:
-            of = when == epoch
+            of, all_of = when == epoch, table.epoch == epoch
             here = (torch.bincount(of_row[of], minlength=len(labels)) > 0).cpu().numpy()
             first = mean_of(held[of], of_row[of], len(labels)).squeeze(1).cpu().numpy()[here]
+            by_id = mean_of(value[all_of], place[all_of], len(rows))
+            near = ids[here] if is_foretold(by_id, together=way) else None
             told = [labels[here] == c for c in asked]
-            if kind == "company":
-                chances.append(min(compute_chance(first, t, together=True) for t in told))
-            else:
-                chances.append(min(bound_chance(first, t) for t in told))
+            chances.append(min(compute_chance(first, t, near, together=way) for t in told))
         chances = [p if of else 1.0 for p, of in zip(chances, drawn[kind], strict=True)]
         best = int(np.argmin(chances))
         if chances[best] > limit:
             continue
         of, name = table.epoch == epochs[best], f"{kind} of epoch {best + 1}"
         if kind != "company":
-            yield name, mean_of(value[of], place[of], len(rows))
+            yield name, drop_foretold(mean_of(value[of], place[of], len(rows)))
         elif (met := count_meetings(table, known.rows, epochs[best])) is not None:
-            yield name, met
+            yield name, drop_foretold(met)
 
 
-def bound_chance(value: NDArray[np.float64], told: NDArray[np.bool_]) -> float:
-    """:func:`compute_chance` of the sum of ranks, where it may be rare; else 1.
-
-    Within two standard deviations of the mean it is usual, and no ways need to be counted.
-    """
-    if not len(value):
-        return 1.0
-    _, at, sizes = np.unique(value, return_inverse=True, return_counts=True)
-    rank = (2 * sizes.cumsum() - sizes + 1)[at]
-    n, ones = len(value), int(told.sum())
-    away = rank[told].sum() - ones * rank.mean()
-    if away**2 < 4 * ones * (n - ones) / max(n - 1, 1) * rank.var():
-        return 1.0
-    return compute_chance(value, told, together=False)
-
-
-def compute_chance(value: NDArray[np.float64], told: NDArray[np.bool_], *, together: bool) -> float:
+def compute_chance(
+    value: NDArray[np.float64], told: NDArray[np.bool_], ids: Ints | None = None, *, together: bool
+) -> float:
     """How likely labels dealt out anew go with the values as much, exactly.
 
     Args:
         value: of q rows.
         told: (q,) which of them are of the class.
+        ids: (q,) of the rows, where labels are dealt out among those with neighbouring ones.
         together: whether rows of one value are of one class (how many pairs of equal rows are),
             rather than whether values are larger in one (the sum of ranks, either way).
     """
+    many, seen = np.ones(1), 0
+    order = np.arange(len(told)) if ids is None else np.argsort(ids, kind="stable")
+    parts = 1 if ids is None else -(-len(ids) // STRATUM) or 1
+    for at in np.array_split(order, parts):
+        ways, here = _count_ways(value[at], told[at], together=together)
+        many, seen = np.convolve(many, ways), seen + here
+    figure = np.arange(len(many))
+    middle = 0.0 if together else float(figure @ many / many.sum())
+    as_much = np.abs(figure - middle) >= abs(seen - middle) - 1e-6
+    return float(many[as_much].sum() / many.sum())
+
+
+def _count_ways(
+    value: NDArray[np.float64], told: NDArray[np.bool_], *, together: bool
+) -> tuple[NDArray[np.float64], int]:
+    """In how many ways labels can be dealt out, by the figure that they come to, and that seen."""
     groups, at, sizes = np.unique(value, return_inverse=True, return_counts=True)
     ones = np.bincount(at, weights=told, minlength=len(groups)).astype(np.int64)
     rank = 2 * sizes.cumsum() - sizes + 1  # twice the mean rank of a group
@@ -256,10 +305,7 @@ def compute_chance(value: NDArray[np.float64], told: NDArray[np.bool_], *, toget
             seen += worth if j == k else 0
             choose = choose * (m - j) / (j + 1)
         ways = fresh
-    figure, many = np.arange(most + 1), ways[-1]
-    middle = 0.0 if together else float(figure @ many / many.sum())
-    as_much = np.abs(figure - middle) >= abs(seen - middle) - 1e-6
-    return float(many[as_much].sum() / many.sum())
+    return ways[-1], seen
 
 
 @lru_cache(maxsize=1 << 16)

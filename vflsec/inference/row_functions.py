@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core.view import Table
-from vflsec.inference.batch_order import compute_gap_chance, is_drawn
+from vflsec.inference.batch_order import compute_gap_chance, is_drawn, sum_near
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -36,8 +36,6 @@ ENTRIES, PAIRED, TRIPLED, NEAR = 64, 32, 16, 16
 """Entries that are looked at alone, in pairs, in threes and beside their neighbours: those of the
 largest mean square."""
 CUTS = (0.05, 0.25, 0.5, 0.75, 0.95)
-USUAL = 0.6
-"""Mean of signs from which on they say nothing."""
 OUTLYING, RARE = 8.0, 0.2
 """A mark is as many robust standard deviations off the median, in fewer than this share of rows."""
 BITS, ID_BITS = 8, 16
@@ -302,9 +300,9 @@ def _grid(x: Floats) -> float:
     return step if close and np.abs(steps).max() < 2**31 else 0.0
 
 
-def _say_nothing(v: Visit, k: Index) -> Signs:
-    """Nothing of any row: -1 (r, k)."""
-    return np.full((len(v.ids), len(k)), -1, np.int8)
+def _say_nothing(v: Visit, k: Index, values: Signs) -> Signs:
+    """Nothing of any row: 0 (r, k)."""
+    return np.zeros_like(values)
 
 
 @dataclass(frozen=True)
@@ -319,7 +317,8 @@ class Family:
         single: whether it is asked for single epochs.
         voted: whether, then, it is asked for what most visits say.
         value: of functions that cut a real value, that value (r,).
-        id_part: of functions with a part that ids say without a message, that part (r, k); else -1.
+        id_part: of functions and their values the part that ids say without a message, (r, k) int8:
+            above 0 for 1, below for 0, the surer the larger; 0 of nothing.
     """
 
     name: str
@@ -329,7 +328,7 @@ class Family:
     single: bool = True
     voted: bool = True
     value: Callable[[Visit, Index], Floats] | None = None
-    id_part: Callable[[Visit, Index], Signs] = _say_nothing
+    id_part: Callable[[Visit, Index, Signs], Signs] = _say_nothing
 
 
 def _sets(size: int, most: int) -> Callable[[Visit], Index]:
@@ -367,15 +366,11 @@ def _products(v: Visit, k: Ints) -> Signs:
 
 
 def _xor(v: Visit, k: Ints) -> Signs:
-    """Of a sign and a bit; nothing where one sign is so usual that the bit alone would say it."""
-    usual = np.abs(v.sign.mean(axis=0, dtype=np.float64)) > USUAL
-    out = v.sign[:, k[:, 0]] * v.public[:, k[:, 1]]
-    out[:, usual[k[:, 0]]] = 0
-    return _of_sign(out)
+    return _of_sign(v.sign[:, k[:, 0]] * v.public[:, k[:, 1]])
 
 
-def _bit(v: Visit, k: Ints) -> Signs:
-    return _of_sign(v.public[:, k[:, 1]])
+def _bit(v: Visit, k: Ints, _values: Signs) -> Signs:
+    return v.public[:, k[:, 1]]
 
 
 def _place(v: Visit, k: Ints) -> Signs:
@@ -386,9 +381,12 @@ _OF_PLACE = np.repeat([1, 0, 1, 0, 1, 0], [4, 3, 20, 1, 3, 5])
 """Which of :attr:`Visit.arranged` are of the place in the batch."""
 
 
-def _place_by_id(v: Visit, k: Ints) -> Signs:
-    """Places of rows that came in the order of their ids; nothing of others."""
-    return np.where(v.wire.by_id[v.version][_OF_PLACE[k[:, 0]]], _place(v, k), np.int8(-1))
+def _foretell_place(v: Visit, k: Ints, values: Signs) -> Signs:
+    """Places of rows that came in the order of their ids; of others those of the nearest ids."""
+    said, order = encode_votes(values), np.argsort(v.ids, kind="stable")
+    near = np.empty_like(said)
+    near[order] = sum_near(torch.from_numpy(said[order]).int())[0].numpy()
+    return np.where(v.wire.by_id[v.version][_OF_PLACE[k[:, 0]]], said, near)
 
 
 def _larger(v: Visit, k: Ints) -> Signs:
@@ -496,7 +494,7 @@ FAMILIES = (
     Family("value above", _cuts, _cut, (MEAN, SIZE), voted=False,
            value=lambda v, k: v.reals[:, int(k[0])]),
     Family("place", lambda v: np.arange(v.arranged.shape[1]).reshape(-1, 1),
-           _place, id_part=_place_by_id),
+           _place, id_part=_foretell_place),
     Family("visits", _cuts, _cut, (VISITS,), single=False,
            value=lambda v, k: v.reals[:, int(k[0])]),
     Family("zero", _with(lambda v: 3), _zeros),
@@ -536,8 +534,8 @@ def find_beyond(
 ) -> NDArray[np.bool_]:
     """Which functions (k,) tell known rows of a class from others beyond what ids say of them.
 
-    With the part a that ids say, a function v = a s of rows whose message says nothing has the gap
-    of a, times the mean of s. What is left of its gap beside that is tested.
+    Of a function v as much is explained by the part a that ids say as a foretells over all rows:
+    the gap of a, times the slope of v on a. What is left of its gap beside that is tested.
 
     Args:
         p: (k,) chance of each; infinite ones stay.
@@ -546,9 +544,9 @@ def find_beyond(
         levels: (k,) of the tests.
     """
     beyond = np.isfinite(p)
-    for k in np.flatnonzero(beyond & (id_part >= 0).any(0)):
-        v, a = (np.where(x[:, k] >= 0, 2.0 * x[:, k] - 1, 0.0) for x in (values, id_part))
-        usual = (v * a).sum() / max(np.count_nonzero(v * a), 1)
+    for k in np.flatnonzero(beyond & (id_part != 0).any(0)):
+        v, a = encode_votes(values[:, k]).astype(float), id_part[:, k].astype(float)
+        usual = (v * a).sum() / max((a[v != 0] ** 2).sum(), 1)
         v, a = v[: len(mine)], a[: len(mine)]
         ones, others = mine & (v != 0), ~mine & (v != 0)
         gap = v[ones].mean() - v[others].mean() - usual * (a[ones].mean() - a[others].mean())
