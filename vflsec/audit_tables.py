@@ -23,7 +23,6 @@ from vflsec.core import check
 from vflsec.data.in_memory import make_temporary_folder, write_frame
 from vflsec.engine.run import run_audit
 from vflsec.plugins import registry
-from vflsec.plugins.loading import allow_imports
 from vflsec.specs import DefenseSpec
 
 if TYPE_CHECKING:
@@ -143,7 +142,6 @@ def open_tables(
         scenario = tomllib.loads(found.text)
         data = scenario["data"]
         if in_memory:
-            allow_imports(here)
             for p, t in named.items():
                 if not isinstance(t, pd.DataFrame):
                     data["files"][p] = os.path.abspath(here / t)

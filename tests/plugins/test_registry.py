@@ -186,7 +186,7 @@ def test_duplicate_names_are_refused_with_both_paths(install: Install) -> None:
 def test_a_file_beside_a_scenario_is_known_and_takes_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "_bases", {})
+    monkeypatch.setattr(loading, "_base", [tmp_path])
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "beside_it.py").write_text(attack_text())
     (tmp_path / "no_attack.py").write_text("# @registry.attack\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ import pyarrow as pa
 
 from vflsec.data.read_table import check_names
 from vflsec.errors import VflsecError, data_error, first_line, format_list
-from vflsec.plugins.loading import allow_imports
+from vflsec.plugins.loading import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +26,7 @@ def make_temporary_folder() -> Iterator[Path]:
 
     Errors of this package that pass through name its files without the folder.
     """
-    with tempfile.TemporaryDirectory(prefix="vflsec-") as name:
+    with tempfile.TemporaryDirectory(prefix=TABLES) as name:
         folder = Path(name).resolve()
         try:
             yield folder
@@ -37,8 +36,6 @@ def make_temporary_folder() -> Iterator[Path]:
                 for a in error.args
             )
             raise
-        finally:
-            sys.path[:] = [p for p in sys.path if p != str(folder)]
 
 
 def write_frame(frame: pd.DataFrame, name: str, folder: Path) -> str:
@@ -121,7 +118,6 @@ def on_disk(scenario: Any) -> Iterator[tuple[Any, Path]]:
     if not isinstance(scenario, Mapping) or not any(map(_held, _sections(scenario))):
         yield scenario, here
         return
-    allow_imports(here)
     with make_temporary_folder() as folder:
         data = scenario["data"]
         if isinstance(data, Mapping):

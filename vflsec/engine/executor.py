@@ -50,7 +50,6 @@ class Order:
         controls: a folder that all workers see, in which they share controls.
         keep: where views are kept, if they are.
         turn: number of the task, by which several devices take turns.
-        imports: folders of the user's own modules, beside `base`.
     """
 
     works: Sequence[Work]
@@ -62,7 +61,6 @@ class Order:
     controls: Path | None = None
     keep: Keep | None = None
     turn: int = 0
-    imports: Sequence[Path] = ()
 
 
 @dataclass
@@ -196,8 +194,7 @@ def do_order(order: Order) -> list[Done]:
 
     with _BUSY:
         torch.set_num_threads(1)
-        for folder in (*order.imports, order.base):
-            allow_imports(folder)
+        allow_imports(order.base)
         if order.folder is None:
             _check_versions(order)
         _check_code(order)

@@ -30,7 +30,6 @@ from vflsec.engine.work import Backend, Progress, Tasks, default_backend, missin
 from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_workers
 from vflsec.errors import format_count
 from vflsec.plan.values import TUNING, Plan, Work
-from vflsec.plugins.loading import list_bases
 from vflsec.report.notebook import Audit
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Measure
@@ -298,8 +297,7 @@ def _work(
         beside = seen or given is None
         controls = stack.enter_context(for_controls(store.folder)) if beside else None
         folder = store.folder if seen else None
-        order = Order((), plan.base, device, given, list_versions(), folder, controls, keep,
-                      imports=list_bases())  # fmt: skip
+        order = Order((), plan.base, device, given, list_versions(), folder, controls, keep)
         listener = Listener(finished, reporter.note, watch)
         here = Tasks(given or default_backend(), plan.base, controls)
         execute(works, partial(todo, retry=False), store, pool, order, here, listener)

@@ -40,31 +40,31 @@ _LONGEST = 1e8  # seconds, three years; the system's clock takes no more than so
 _EXIT = os._exit
 _FORKED = 70  # exit code of a process that user code forked and did not end
 _PARSING = threading.Lock()
-_bases: dict[str, None] = {}  # folders of scenarios, the last one told at the end
+TABLES = "vflsec-tables-"
+"""How folders begin that hold tables in memory while an audit runs."""
+_base: list[Path] = []  # the folder of the scenario
 _known: dict[tuple[str, Path], str] = {}  # modules and their source's hash when first seen
 
 
 def allow_imports(base: Path) -> None:
-    """Let the user's own modules and weights, which lie beside the scenario, be found."""
-    folder = str(base.resolve())
-    if folder not in sys.path:
-        sys.path.append(folder)
+    """Let the user's own modules and weights, which lie beside the scenario, be found.
+
+    Those of a scenario whose tables are in memory lie in the working directory.
+    """
+    _base[:] = [Path.cwd() if base.name.startswith(TABLES) else base.resolve()]
+    if str(_base[0]) not in sys.path:
+        sys.path.append(str(_base[0]))
     importlib.invalidate_caches()
-    _bases.pop(folder, None)
-    _bases[folder] = None
 
 
-def list_bases() -> list[Path]:
-    """Folders that :func:`allow_imports` was told, the last one at the end."""
-    return [*map(Path, _bases)]
+def find_base() -> Path | None:
+    """The folder that :func:`allow_imports` was told last; None before it was."""
+    return next(iter(_base), None)
 
 
 def resolve_path(path: str) -> Path:
-    """Where a file of the user's is: a relative path starts from the scenario's folder.
-
-    That is the one :func:`allow_imports` was told last, or the working directory.
-    """
-    return Path(next(reversed(_bases), ".")) / path
+    """Where a file of the user's is: a relative path starts from the scenario's folder."""
+    return (find_base() or Path()) / path
 
 
 def hash_files(paths: Iterable[str]) -> str:

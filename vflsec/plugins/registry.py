@@ -20,7 +20,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, distributions
@@ -32,8 +32,8 @@ from vflsec.errors import ConfigError, MissingDependencyError, VflsecError
 from vflsec.plugins.loading import (
     contain,
     describe_error,
+    find_base,
     hash_source,
-    list_bases,
     parse_source,
 )
 from vflsec.specs import hash_value
@@ -467,17 +467,14 @@ def find_modules(group: str) -> list[tuple[str, str, Path, str]]:
 
 def _find_beside(kind: str) -> list[tuple[str, str, Path, str, int]]:
     """The same, and when it changed, of files that lie beside a scenario, in no package."""
-    found = []
-    for folder in list_bases():
-        with suppress(OSError), os.scandir(folder) as files:
-            named = [f for f in files if f.name.endswith(".py")]
-            if any(f.name == "__init__.py" for f in named):
-                continue
-            for f in named:
-                stem, path, changed = f.name[:-3], Path(f.path), f.stat().st_mtime_ns
-                if stem.isidentifier() and kind in _list_kinds(path, changed):
-                    found.append((stem, stem, path, stem, changed))
-    return sorted(found)
+    base, found = find_base(), []
+    with suppress(OSError), os.scandir(base) if base else nullcontext(()) as files:
+        named = {f.name[:-3]: f for f in files if f.name.endswith(".py")}
+        for stem, f in sorted(named.items()) if "__init__" not in named else ():
+            path, changed = Path(f.path), f.stat().st_mtime_ns
+            if stem.isidentifier() and kind in _list_kinds(path, changed):
+                found.append((stem, stem, path, stem, changed))
+    return found
 
 
 @lru_cache(maxsize=4096)
