@@ -30,106 +30,66 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from vflsec.core.policy import StepCost
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.he.policy import Encrypted
+from vflsec.plugin import Guarantee, Own, RunFacts, check, registry
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
     from vflsec.core.visibility import Line
+    from vflsec.he.cost import Batch
 
 ALIASES = ("interactive_layer",)
 
 
 @registry.defense
 @dataclass(frozen=True)
-class HeEmbedding(Policy):
-    """Hyper-parameters.
+class HeEmbedding(Encrypted):
+    """Hyper-parameters beside those of encryption.
 
     Attributes:
-        mode: ``real``, ``emulated`` or ``clear``.
         weights: ``plain`` or ``shared``.
         out: output width of the interactive layer.
         lr: of the layer's plain SGD.
-        mask_bits: masks have standard deviation 2 ** mask_bits.
-        flood_bits: the key holder adds noise of standard deviation 2 ** -flood_bits to answers.
-        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table, or with less
-            room than masks and flooding need.
-        threads: of TenSEAL.
         processes: real mode with both roles in processes of their own.
     """
 
-    mode: Literal["real", "emulated", "clear"] = "emulated"
     weights: Literal["plain", "shared"] = "plain"
     out: check.Count = 32
     lr: check.Positive = 0.1
-    mask_bits: int = 16
-    flood_bits: int = 12
-    degree: int = 8192
-    bits: tuple[int, ...] = (60, 50, 50, 58)
-    scale_bits: int = 50
-    threads: check.Count = 1
     processes: bool = True
-    strengths: ClassVar[str] = ""
-    owner: ClassVar[str] = "passive"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mode == "clear" and self.weights == "shared":
             raise check.fail("he_embedding.weights", "plain in mode clear", self.weights)
-        from vflsec.he.ckks import Parameters
-        from vflsec.he.flood import check_answers
-
-        parameters = Parameters(self.degree, tuple(self.bits), self.scale_bits)
-        check_answers(parameters, self.mask_bits, self.flood_bits)
-
-    def check_task(self, classes: int) -> None:
-        if self.mode == "real":
-            from vflsec.he.ckks import import_tenseal
-
-            import_tenseal()  # says how to install it, before anything runs
 
     def link(self, own: Own) -> Link[Any] | None:
-        from vflsec.he.ckks import Parameters, import_tenseal
         from vflsec.he.layer import Settings
         from vflsec.he.links import InteractiveLink
 
-        if self.mode == "real":
-            import_tenseal()
+        self.check_task(own.classes)
         settings = Settings(
             weights=self.weights, out=self.out, lr=self.lr, mask_bits=self.mask_bits,
             flood_bits=self.flood_bits, flooded=self.mode != "clear",
-            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
-            threads=self.threads, processes=self.processes,
+            parameters=self.parameters, threads=self.threads, processes=self.processes,
         )  # fmt: skip
         return InteractiveLink(own.party, self.mode, settings)
 
     def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
+        kinds = ("activation", "weights", "weight_gradient", "output_gradient")
+        worked_out = {(kind, "passive", "active") for kind in kinds}
         if self.mode == "clear":
-            more = {"activation", "weights", "weight_gradient", "output_gradient"}
-            return sends | {(kind, "passive", "active") for kind in more}
-        kept = {s for s in sends if s[0] != "embedding"}
-        kept.add(("embedding", "passive", "nobody"))  # its owner keeps it, nobody else gets it
-        both = {("passive", "active"), ("active", "passive")}
-        kept |= {(kind, *way) for kind in ("ciphertext", "masked", "masked_sum") for way in both}
-        kept |= {
-            (kind, "passive", "active")
-            for kind in ("activation", "weights", "weight_gradient", "output_gradient")
-        }
-        return frozenset(kept)
+            return sends | worked_out
+        kept = self.hide(sends, "embedding", "passive", ("ciphertext", "masked", "masked_sum"))
+        return kept | worked_out
 
-    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
-        if self.mode == "clear":
-            return StepCost()
+    def count_cost(self, batch: int, cut: int) -> Batch:
         from vflsec.he import cost
-        from vflsec.he.ckks import Parameters
 
-        found = cost.batch(
-            batch, int(params.get("cut", 32)), self.out, shared=self.weights == "shared",
-            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
-        )  # fmt: skip
-        return StepCost(found.by_operation, found.bytes, self.mode == "real")
+        shared = self.weights == "shared"
+        return cost.batch(batch, cut, self.out, shared=shared, parameters=self.parameters)
 
     def visibility(self) -> Sequence[Line]:
         from vflsec.he.visibility import embedding_lines

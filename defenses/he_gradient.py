@@ -25,14 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
-from vflsec.core.policy import StepCost
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.he.policy import Encrypted
+from vflsec.plugin import Guarantee, Own, RunFacts, registry
 
 if TYPE_CHECKING:
     from vflsec.core.link import Link
     from vflsec.core.visibility import Line
+    from vflsec.he.cost import Batch
 
 SUMMED_COLUMNS = 16
 """Columns of the passive party that a cost estimate supposes, which knows no data."""
@@ -40,77 +41,35 @@ SUMMED_COLUMNS = 16
 
 @registry.defense
 @dataclass(frozen=True)
-class HeGradient(Policy):
+class HeGradient(Encrypted):
     """Hyper-parameters.
 
     Attributes:
         mode: ``real`` (linear bottom only), ``emulated``, or ``clear``.
-        mask_bits: masks have standard deviation 2 ** mask_bits.
-        flood_bits: the key holder adds noise of standard deviation 2 ** -flood_bits to answers.
-        degree, bits, scale_bits: CKKS parameters; refused beyond the 128-bit table, or with less
-            room than masks and flooding need.
-        threads: of TenSEAL.
     """
 
-    mode: Literal["real", "emulated", "clear"] = "emulated"
-    mask_bits: int = 16
-    flood_bits: int = 12
-    degree: int = 8192
-    bits: tuple[int, ...] = (60, 50, 50, 58)
-    scale_bits: int = 50
-    threads: check.Count = 1
-    strengths: ClassVar[str] = ""
-    owner: ClassVar[str] = "passive"  # type: ignore[misc]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        from vflsec.he.ckks import Parameters
-        from vflsec.he.flood import check_answers
-
-        parameters = Parameters(self.degree, tuple(self.bits), self.scale_bits)
-        check_answers(parameters, self.mask_bits, self.flood_bits)
-
-    def check_task(self, classes: int) -> None:
-        if self.mode == "real":
-            from vflsec.he.ckks import import_tenseal
-
-            import_tenseal()  # says how to install it, before anything runs
-
     def link(self, own: Own) -> Link[Any] | None:
-        from vflsec.he.ckks import Parameters, import_tenseal
         from vflsec.he.layer import Settings
         from vflsec.he.links import SummedGradientLink
 
         if self.mode == "clear":
             return None
-        if self.mode == "real":
-            import_tenseal()
+        self.check_task(own.classes)
         settings = Settings(
             mask_bits=self.mask_bits, flood_bits=self.flood_bits, threads=self.threads,
-            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
+            parameters=self.parameters,
         )  # fmt: skip
         return SummedGradientLink(own.party, self.mode, settings)
 
     def sends(self, sends: frozenset[tuple[str, str, str]]) -> frozenset[tuple[str, str, str]]:
         if self.mode == "clear":
             return sends
-        kept = {s for s in sends if s[0] != "gradient"}
-        kept.add(("gradient", "active", "nobody"))  # its owner keeps it, nobody else gets it
-        both = {("passive", "active"), ("active", "passive")}
-        kinds = ("ciphertext", "masked_sum")
-        return frozenset(kept | {(kind, *way) for kind in kinds for way in both})
+        return self.hide(sends, "gradient", "active", ("ciphertext", "masked_sum"))
 
-    def step_cost(self, batch: int, classes: int, params: Mapping[str, Any]) -> StepCost:
-        if self.mode == "clear":
-            return StepCost()
+    def count_cost(self, batch: int, cut: int) -> Batch:
         from vflsec.he import cost
-        from vflsec.he.ckks import Parameters
 
-        found = cost.summed(
-            batch, int(params.get("cut", 32)), SUMMED_COLUMNS,
-            parameters=Parameters(self.degree, tuple(self.bits), self.scale_bits),
-        )  # fmt: skip
-        return StepCost(found.by_operation, found.bytes, self.mode == "real")
+        return cost.summed(batch, cut, SUMMED_COLUMNS, parameters=self.parameters)
 
     def visibility(self) -> Sequence[Line]:
         from vflsec.he.visibility import gradient_lines, plain_lines
