@@ -15,9 +15,9 @@ from typing import Any
 import typer
 
 import vflsec
-from vflsec.audit.result_row import COLUMNS
+from vflsec.audit.result_row import COLUMNS, ResultRow
 from vflsec.cli import main
-from vflsec.cli.catalog import KINDS, SECTION_NAMES, list_kind, lookup
+from vflsec.cli.catalog import KINDS, SECTION_NAMES, list_kind, lookup, read_attributes
 
 ROOT = Path(__file__).resolve().parent.parent
 BESIDE = {
@@ -40,45 +40,6 @@ _ABOUT = {
     "algorithms": "How the parties train together: the names for `[algorithm]`.",
     "datasets": "Names for `[data]`. Your own tables: [own tables](../howto/own_tables.md).",
     "scenarios": "Each runs as `vflsec audit NAME` and is a file to copy from.",
-}
-
-MEANINGS = {
-    "cell": "Hash of one training: data, algorithm, defenses, strengths, seed.",
-    "dataset": "Name of the data set.",
-    "algorithm": "Title of the algorithm section.",
-    "defense": "Label of the defenses, `none` for the undefended training.",
-    "strength": "Swept strength of the first defense that has one.",
-    "phase": "Phase of training after which the attack was made.",
-    "seed": "Seed of the split, of training and of the attack.",
-    "adversary": "Party, or parties joined by `+`, who attack.",
-    "attack": "Attack with its settings; empty in rows about the main task.",
-    "attack_key": "Hash of the attack, its settings, adversary and grants.",
-    "of_label": "Which of several labels of a row is attacked; empty where there is one.",
-    "known_rows": "Labelled rows the attacker was given.",
-    "target": "What is guessed: `label`, `feature`, `attribute`, `embedding`, `property`, "
-    "`membership`, `integrity`.",
-    "victim": "Whose secret that is.",
-    "split": "Rows that were guessed: `train`, `validation` or `test`.",
-    "metric": "Name of the metric.",
-    "primary": "The metric that verdicts rest on for this attack.",
-    "value": "The value.",
-    "low": "Lower end of its interval within the seed.",
-    "high": "Upper end of its interval within the seed.",
-    "n": "Rows that were scored.",
-    "chance": "What guessing without any knowledge gives.",
-    "control": "The strongest control: the same attacker without the federation.",
-    "control_value": "Its value on the same rows.",
-    "advantage": "Value minus control, signed so that larger is worse for privacy.",
-    "by_class": "Exposed rows, as JSON by class: rows named, rows scored, rows that luck names.",
-    "controls": "Every control's values, as JSON.",
-    "status": "`ok`, `not-observable`, `not-applicable` or `error`.",
-    "reason": "Why there is no value.",
-    "bytes": "What all parties sent in training.",
-    "messages": "How many messages that were.",
-    "tied": "Whether the attack has one answer for all rows.",
-    "turned": "The value of the answer with its labels flipped, where it does not follow.",
-    "asked": "The column, or the question about one, that an attack chose by itself; else empty.",
-    "role": "`audit`, `reference` or `control`: why the training was made.",
 }
 
 
@@ -215,7 +176,9 @@ def _columns() -> str:
     lines += ["`points.parquet` has a row for each attack at each training: means over seeds with"]
     lines += ["their intervals ([statistics](../statistics.md)); `summary.json` has the rest.", ""]
     lines += ["| column | meaning |", "|---|---|"]
-    lines += [f"| `{c}` | {_cell(MEANINGS[c])} |" for c in (*COLUMNS, "role")]
+    docs = (inspect.getdoc(base) or "" for base in reversed(ResultRow.__mro__))
+    told = {name: text for doc in docs for name, text in read_attributes(doc).items()}
+    lines += [f"| `{c}` | {_cell(_rst(told[c]))} |" for c in COLUMNS]
     return "\n".join(lines) + "\n"
 
 

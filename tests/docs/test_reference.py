@@ -69,7 +69,7 @@ def test_every_exit_code_and_column_is_there(made: dict[str, str]) -> None:
     codes = re.findall(r"^\| (\d+) \| (.+) \|$", made["reference/exit_codes.md"], re.M)
     assert dict(codes) == {str(k): v for k, v in main.EXIT_CODES.items()}
     columns = re.findall(r"^\| `(\w+)` \| (.+) \|$", made["reference/columns.md"], re.M)
-    assert [c for c, _ in columns] == [*COLUMNS, "role"]
+    assert [c for c, _ in columns] == [*COLUMNS]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "\n".join(f"| {code} | {meaning} |" for code, meaning in codes) in readme
 

@@ -118,7 +118,7 @@ class Identity(Training):
         attack_key: :attr:`vflsec.specs.AttackSpec.key`, which holds all its settings and grants.
         of_label: which of several labels, or which question about a quantity.
         known_rows: labelled rows that were granted; None where that is not known.
-        target: what is guessed, such as ``label``.
+        target: what is guessed, as ``label`` or ``feature``: :data:`vflsec.core.attack.TARGETS`.
         victim: parties whose data that is, joined by "+".
         split: ``train``, ``validation`` or ``test``.
         metric: see :mod:`vflsec.audit.metrics`; "" where nothing was measured.

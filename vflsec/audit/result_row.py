@@ -38,15 +38,19 @@ class ResultRow(Identity, Scored):
         cell: key of the training.
         seed: of the training.
         primary: the metric that verdicts rest on.
-        value, low, high: the figure and its exact interval; None where there is no figure.
+        value: the figure; None where there is none.
+        low, high: ends of its exact interval within the seed.
         n: rows that were scored.
-        chance: the metric's level of chance.
+        chance: the metric's level of chance: what guessing without any knowledge gives.
         controls: figure and cross-validated score of each control, by name.
-        control, control_value, advantage: the control that leaves least over the seeds of the
-            point, its figure here, and what the attack gains over it, signed so that larger is
-            worse for privacy.
-        status, reason: ``ok``, or why there is no figure.
-        bytes, messages: what all parties sent in training, all phases together.
+        control: the same attacker without the federation; of several the one that leaves the least
+            advantage over the seeds of the point.
+        control_value: its figure on the same rows.
+        advantage: what the attack gains over it, signed so that larger is worse for privacy.
+        status: ``ok``, ``not-observable``, ``not-applicable``, ``declined`` or ``error``.
+        reason: why there is no figure.
+        bytes: that all parties sent in training, all phases together.
+        messages: how many messages that were.
         turned: the figure of the answer turned round, where the value does not tell it.
         tied: whether the attack has one answer for all rows.
         asked: the column, or the question about one, that an attack chose by itself.

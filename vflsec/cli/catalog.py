@@ -155,7 +155,7 @@ def _read_class(tree: ast.Module, node: ast.ClassDef) -> dict[str, Any]:
     """Class attributes and dataclass fields of a class and of its bases within reach."""
     parameters: dict[str, dict[str, str]] = {}
     out: dict[str, Any] = {}
-    meaning = _read_attributes(ast.get_docstring(node) or "")
+    meaning = read_attributes(ast.get_docstring(node) or "")
     for base_tree, base in _find_bases(tree, node):
         inherited = _read_class(base_tree, base)
         for p in inherited.pop("parameters"):
@@ -188,7 +188,7 @@ def _list_assigned(node: ast.ClassDef) -> Iterator[tuple[str, str | None, str]]:
             yield line.name, None, "depends on the parameters"
 
 
-def _read_attributes(doc: str) -> dict[str, str]:
+def read_attributes(doc: str) -> dict[str, str]:
     """What a block of ``Attributes:`` or ``Args:`` says of each name (several may share a line)."""
     _, block = [*re.split(r"(?:Attributes|Args):\n", doc, maxsplit=1), ""][:2]
     out: dict[str, str] = {}
