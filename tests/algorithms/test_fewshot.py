@@ -9,7 +9,8 @@ import pytest
 import torch
 from by_hand import assert_same, federation, trained
 
-from vflsec.algorithms.fewshot import FewShot, estimate, selection
+from vflsec.algorithms.fedcvt import attend
+from vflsec.algorithms.fewshot import FewShot, selection
 from vflsec.algorithms.oneshot import OneShot
 from vflsec.config.scenario import load_scenario
 from vflsec.core.federation import Federation
@@ -156,16 +157,16 @@ def test_a_joint_classifier_blind_to_the_others_agrees_with_the_clients_own() ->
 def test_estimates_by_attention() -> None:
     g = generator(0, "attention")
     q, k, v = (torch.randn(2, n, 5, generator=g, dtype=torch.float64) for n in (7, 4, 4))
-    assert torch.allclose(estimate(q, k[:, :1], v[:, :1]), v[:, :1].expand(-1, 7, -1))
+    assert torch.allclose(attend(q, k[:, :1], v[:, :1]), v[:, :1].expand(-1, 7, -1))
     same = k[:, :1].expand(-1, 4, -1)
-    assert torch.allclose(estimate(q, same, v), v.mean(1, keepdim=True).expand(-1, 7, -1))
+    assert torch.allclose(attend(q, same, v), v.mean(1, keepdim=True).expand(-1, 7, -1))
     by_hand = torch.stack(
         [
             sum(w * v[0, j] for j, w in enumerate(torch.softmax((k[0] @ row) / 5**0.5, 0)))
             for row in q[0]
         ]
     )
-    assert torch.allclose(estimate(q, k, v)[0], by_hand)
+    assert torch.allclose(attend(q, k, v)[0], by_hand)
 
 
 def test_unaligned_rows_are_needed() -> None:

@@ -25,13 +25,13 @@ the classifiers are trained once, and all get theirs from that: no client's rows
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from vflsec.algorithms.fedcvt import attend
 from vflsec.algorithms.oneshot import OneShot
 from vflsec.core import check
 from vflsec.core.federation import Federation, Phase
@@ -119,7 +119,7 @@ class FewShot(OneShot):
         own, out = kept[party.name], []
         for h in fed.extra[f"unaligned.{party.name}"].split(1024, dim=1):
             parts = [
-                h if name == party.name else estimate(h, own, other) for name, other in kept.items()
+                h if name == party.name else attend(h, own, other) for name, other in kept.items()
             ]
             joint = self.logits(fed, parts, train=False)
             alone = fed.active.modules[f"top_{party.name}"](h, train=False)
@@ -150,18 +150,6 @@ class FewShot(OneShot):
     def _chosen(self, fed: Federation, party: Party, rows: Tensor) -> Tensor | None:
         chosen: Tensor | None = fed.extra.get(f"chosen.{party.name}")
         return None if chosen is None else chosen.gather(1, rows)
-
-
-def estimate(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Another client's representations by scaled dot-product attention, (R, n, d_B).
-
-    Args:
-        queries: H_u^A, (R, n, d_A).
-        keys: H_o^A, (R, N_o, d_A).
-        values: H_o^B, (R, N_o, d_B).
-    """
-    scores = queries @ keys.transpose(1, 2) / math.sqrt(keys.shape[2])
-    return torch.softmax(scores, dim=-1) @ values
 
 
 def selection(alone: Tensor, joint: Tensor, t: float) -> Tensor:

@@ -154,26 +154,15 @@ class Ruling:
 
 @dataclass(frozen=True)
 class Gate:
-    """One threshold. Give exactly one of `max` and `min`.
+    """One threshold: the keys of a ``[[gate]]``, :class:`vflsec.config.sections.Gate`.
 
     Attributes:
-        metric: ``advantage`` (over all controls, in the primary metric), an attack metric
-            such as ``auc`` or ``accuracy``, ``utility``, or ``utility_drop`` (undefended minus
-            defended).
-        max: the mean over seeds must not exceed it.
-        min: the mean over seeds must not fall below it.
-        attack, adversary, dataset, algorithm, phase, split: exact name, or ``*`` for all; `attack`
-            is a label or the bare name.
-        target: what attacks guess, as ``label`` or ``feature``; ``*`` for all.
-        defense: label or bare name, of a stack all names in order (``iso + noise``) or that of the
-            swept one; ``*`` all, ``none`` the undefended run, ``defended`` all but the undefended.
-        strength: one strength, None for all.
-        of: metric whose advantage is meant; empty takes the primary one.
+        attack: a label, or the bare name.
+        defense: a label or bare name, of a stack all names in order (``iso + noise``) or that of
+            the swept one; ``defended`` is all but the undefended run, which is ``none``.
         confidence: of each one-sided bound, at least :data:`LEAST_CONFIDENCE`.
-        detect: what an audit must have been able to find to pass (a maximum of the advantage only):
-            the least leak that it could have detected (by the sensitivity test where there is
-            one) must not exceed it. None: a PASS stands, with a warning where it exceeds `max`.
-        name: for reports.
+        detect: the least leak that could have been detected, by the sensitivity test where there
+            is one, must not exceed it. None: a PASS stands, with a warning where it exceeds `max`.
         line: in the scenario's file, 0 where it has none.
 
     Raises:

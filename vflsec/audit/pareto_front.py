@@ -132,10 +132,12 @@ class Trial:
         return f" Claimed epsilon {self.claimed:.4g}, measured at least {self.measured:.3g}."
 
 
-_KEPT_OPEN = (
-    Rule.SINGLE_SEED, Rule.FAILED_RUNS, Rule.REVERSED_RANKING, Rule.UNDERPOWERED, Rule.NO_ROOM,
+_BY_BOUNDS = (
+    Rule.EXCEEDED, Rule.UNDECIDED, Rule.EITHER_DIRECTION, Rule.WITHIN, Rule.NOT_VALIDATED,
 )  # fmt: skip
-"""Rules by which a gate passes nothing, whatever the bounds are."""
+"""Rules that ask for bounds alone, and whether attacks work, which is for whoever asks. By any
+other a gate passes nothing, whatever the bounds are.
+"""
 
 
 def trials(points: Sequence[Point], limit: Gate) -> list[Trial]:
@@ -205,7 +207,7 @@ def _find_failed(points: Sequence[Point], weighed: Sequence[Weighed]) -> Ruling 
     if lost:
         return Ruling(Rule.FAILED_RUNS, format_failed(lost, ()))
     rulings = (decide(w)[1] for w in weighed)
-    return next((r for r in rulings if r.rule in _KEPT_OPEN), None)
+    return next((r for r in rulings if r.rule not in _BY_BOUNDS), None)
 
 
 def _dearest(points: Sequence[Point]) -> Point:

@@ -16,15 +16,15 @@ def check_gates(tree: Written, normal: Table) -> list[Problem]:
     audit = normal.get("audit")
     usual = audit.get("confidence") if isinstance(audit, dict) else None
     out: list[Problem] = []
-    named: set[str] = set()
+    names: list[Plain] = []
     for i, section in list_tables(normal, "gate"):
-        name = section.get("name")
-        if isinstance(name, str) and name and name in named:
-            out.append(tree.problem(("gate", i, "name"), "must be no other gate's.", name))
-        named.add(str(name))
+        here: Path = ("gate", i)
+        if (name := section.get("name")) and name in names:
+            out.append(tree.problem((*here, "name"), "must be no other gate's.", name))
         if (section.get("max") is None) == (section.get("min") is None):
-            out.append(tree.problem(("gate", i), "needs one of max = ... and min = ..."))
-        found = _check_gate(tree, ("gate", i), section)
+            out.append(tree.problem(here, "needs one of max = ... and min = ..."))
+        names.append(name)
+        found = _check_gate(tree, here, section)
         if "confidence" not in section and _is_typed("confidence", usual):
             found += _try_gate(tree, ("audit",), {"max": 0.0, "confidence": usual})
         out += [p for p in found if p not in out]
@@ -34,7 +34,7 @@ def check_gates(tree: Written, normal: Table) -> list[Problem]:
 def _check_gate(tree: Written, here: Path, section: Table) -> list[Problem]:
     """What a gate refuses of its fields: each by itself, then all together."""
     typed = {key: value for key, value in section.items() if _is_typed(key, value)}
-    limits = {key: typed[key] for key in ("max", "min") if typed.get(key) is not None}
+    limits = typed.keys() & {"max", "min"}
     alone = [{"max": 0.0, key: value} for key, value in typed.items() if key not in limits]
     wrong = [p for fields in alone for p in _try_gate(tree, here, fields)]
     return wrong if wrong or len(limits) != 1 else _try_gate(tree, here, typed)

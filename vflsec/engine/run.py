@@ -84,9 +84,7 @@ def run_audit(
         set: overrides ``a.b=value``, as on the command line.
         progress: told what happens.
         backend: data layer and trainer, for tests.
-        options: how to run: ``device``, ``jobs``, ``replicas``, ``fresh``, ``sequential``,
-            ``keep_views``, ``views_mb``, ``shard``, ``cluster``, see
-            :class:`vflsec.engine.options.Options`.
+        options: how to run, see :class:`vflsec.engine.options.Options`.
 
     Returns:
         results as pandas, summary, verdicts, exit code.
