@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sampled import sampled
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 
-from vflsec.algorithms.vertical_glm import COORDINATOR, Regression, VerticalGlm
+from vflsec.algorithms.vertical_glm import COORDINATOR, Regression, VerticalGlm, add_ones
 from vflsec.core.rng import numpy_generator
 from vflsec.label import Classes, Counts, Label, MultiLabel, Quantity
+from vflsec.plugins import registry
+from vflsec.testing import small_stack, train
 
 CUTS = [(5,), (1,), (9,), (3, 6), (2, 4, 8), (0, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)]
 KINDS = ("two", "three", "quantity", "counts", "several")
@@ -70,7 +74,7 @@ def fit(
     label, y = make_labels(kind, x)
     parts = {f"p{k}": part for k, part in enumerate(np.split(x, list(cuts), axis=1))}
     made = VerticalGlm(**{"batch_size": 64, **params})
-    of = Regression(made, wire or Kept(np.arange(n)), parts, label, y)
+    of = Regression(made, wire or Kept(np.arange(n)), add_ones(parts), label, y)
     for _ in range(made.epochs):
         of.take_round()
     return of
@@ -235,3 +239,13 @@ def test_on_shares_training_is_the_same_and_nothing_is_read(kind: str) -> None:
     assert {m[0] for m in wire.sent} == {s[0] for s in shared.settings.sends}
     assert not any(m[4].any() for m in wire.sent if m[0] == "ciphertext")
     assert shared.settings.servers == ()
+
+
+def test_learners_of_one_seed_share_their_columns() -> None:
+    """Two strengths of a defense of labels on each of two seeds."""
+    strength = torch.tensor([0.0, 1.0, 0.0, 1.0], dtype=torch.float64)
+    policies = {"active": [(registry.defenses.create("label_dp"), strength)]}
+    stack = small_stack([0, 0, 1, 1])
+    fed = train(VerticalGlm(epochs=1), stack, [0, 0, 1, 1], policies).fed
+    of = [learner.x for learner in fed.extra["learners"].values()]
+    assert [a is b for a, b in pairwise(of)] == [True, False, True]

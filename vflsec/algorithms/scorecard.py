@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from vflsec.algorithms.vertical_glm import Floats, Regression, VerticalGlm
+from vflsec.algorithms.vertical_glm import Floats, Regression, VerticalGlm, add_ones
 from vflsec.core import check
 from vflsec.core.rounds import Learner, Wire
 from vflsec.plugins import registry
@@ -67,7 +67,7 @@ class Scorecard(VerticalGlm):
         y = wire.labels
         shares = y.astype(np.float64) if y.ndim == 1 else y[:, 1]
         x = {p: self._weigh_columns(wire, p, shares) for p in wire.task.parties}
-        return Regression(self, wire, x, wire.task.label, y)
+        return Regression(self, wire, add_ones(x), wire.task.label, y)
 
     def _weigh_columns(self, wire: Wire, party: str, shares: Floats) -> Floats:
         """The columns of a party that are picked, as weights of evidence (N, p)."""

@@ -38,6 +38,9 @@ from vflsec.trees.histograms import Limits
 from vflsec.trees.profiles import PROFILES
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from vflsec.core.federation import Federation
 
 ALIASES = ("sgb", "hetero_secureboost", "vertical_xgboost")
@@ -96,12 +99,7 @@ class SecureBoost(Rounds):
 
     def start(self, wire: Wire) -> Learner:
         task = wire.task
-        codes = {
-            p: cut_columns(
-                wire.columns(p, gaps=True), wire.rows, self.bins, task.schema[p].cardinalities
-            )[0]
-            for p in task.parties
-        }
+        codes = wire.share(lambda: {p: self._cut(wire, p) for p in task.parties})
         limits = Limits(self.l2, self.min_rows, self.min_hessian, self.min_gain)
         rules = Rules(
             self.depth, self.rate, self.bins, limits, self.top, self.other, self.base == "half"
@@ -110,6 +108,11 @@ class SecureBoost(Rounds):
             task.parties, codes, task.label, wire.labels, wire.rows, rules, PROFILES[self.profile],
             wire, wire.regrown,
         )  # fmt: skip
+
+    def _cut(self, wire: Wire, party: str) -> NDArray[np.int32]:
+        """The bins of a party's columns, (d, N)."""
+        kinds = wire.task.schema[party].cardinalities
+        return cut_columns(wire.columns(party, gaps=True), wire.rows, self.bins, kinds)[0]
 
     def facts(self, fed: Federation) -> Facts:
         """With the number of trees a round, which the code of a kind of label does not tell."""

@@ -126,11 +126,12 @@ class VerticalGlm(Rounds):
 
     def start(self, wire: Wire) -> Learner:
         task = wire.task
-        x = {
-            p: task.schema[p].design(torch.from_numpy(wire.columns(p))).numpy()
-            for p in task.parties
-        }
-        return Regression(self, wire, x, task.label, wire.labels)
+
+        def make() -> dict[str, Floats]:
+            of = {p: torch.from_numpy(wire.columns(p)) for p in task.parties}
+            return add_ones({p: task.schema[p].design(x).numpy() for p, x in of.items()})
+
+        return Regression(self, wire, wire.share(make), task.label, wire.labels)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         return Facts(
@@ -147,7 +148,7 @@ class Regression:
     Attributes:
         settings: hyper-parameters.
         wire: the rows and the way to send.
-        x: columns of all N rows by party, (N, p), the active party's first.
+        x: columns of all N rows by party, (N, p), the active party's first, with a column of ones.
         label: kind of label.
         y: labels of the training rows, classes (n,) or numbers (n, k).
         weights: coefficients by party, (p, k), the active party's intercept last.
@@ -162,8 +163,6 @@ class Regression:
 
     def __post_init__(self) -> None:
         self.active, *self.hosts = self.x
-        own = self.x[self.active]
-        self.x = {**self.x, self.active: np.column_stack([own, np.ones(len(own))])}
         k = self.label.trees
         self.weights = {p: np.zeros((x.shape[1], k)) for p, x in self.x.items()}
         self.batches, self.round = self._draw_batches(), 0
@@ -265,6 +264,12 @@ class Regression:
                 hidden = 0 * parts[host]
                 send("ciphertext", host, self.active, hidden, name="score", phase=phase)
         return parts
+
+
+def add_ones(x: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Columns by party, the first one's with a column of ones."""
+    active, own = next(iter(x.items()))
+    return {**x, active: np.column_stack([own, np.ones(len(own))])}
 
 
 def add(parts: Mapping[str, Floats]) -> Floats:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vflsec.core.federation import Federation
     from vflsec.core.message_kinds import Kind
 
+T = TypeVar("T")
 
 HOOKS = ("columns", "labels", "regrow", "shows", "pairs", "sums", "mask", "least_rows")
 """Those of policies that are called here."""
@@ -101,6 +102,20 @@ class Wire:
         if gaps and party in self.task.missing:
             x[self.task.missing[party].numpy() & (x == 0)] = np.nan
         return x
+
+    def share(self, make: Callable[[], T]) -> T:
+        """What is made of columns and `rows` alone: once for all learners with the same ones.
+
+        Nobody may write into it.
+        """
+        bound = [b for p in self.fed.parties.values() for b in p.bindings]
+        own = any(b.policy.overrides("columns") for b in bound)
+        whose = self.replicas if own else int(self.fed.stack.of[self.replicas[0]])
+        made, key = self.fed.extra["shared"], (whose, self.rows.tobytes())
+        if key not in made:
+            made[key] = make()
+        found: T = made[key]
+        return found
 
     def rng(self, *names: object) -> np.random.Generator:
         """A stream of random numbers of this cell's seed."""
@@ -305,7 +320,7 @@ class Rounds(Algorithm):
         rows = fed.stack.rows("labelled")
 
         def restart() -> None:
-            fed.extra |= {"learners": {}, "columns": {}}
+            fed.extra |= {"learners": {}, "columns": {}, "shared": {}}
 
         def step(batch: Tensor) -> None:
             for group in self._groups(fed, lambda r: bool(fed.channel.alive[r])):
