@@ -29,7 +29,7 @@ Biometrics 1988.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar
 
@@ -232,7 +232,8 @@ class _Ground:
         for v, rows, known in zip(self.views, self.rows, self.knowns, strict=True):
             blocks = own_blocks(v, torch.cat([known.rows, rows]), self.part)
             at = torch.arange(len(known), device=rows.device)
-            fits.append(fit_head(blocks, at, known, v.facts.classes))
+            fit = fit_head(blocks, at, known, v.facts.classes)
+            fits.append(replace(fit, made=fit.scores))  # what answers holds all rows
         return Fitted(
             "logistic", [f.cv for f in fits], [f.held for f in fits], [f.penalty for f in fits],
             lambda some: [fits[r].scores[len(self.knowns[r]) :] for r in some],

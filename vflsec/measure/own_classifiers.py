@@ -97,9 +97,9 @@ def from_randomised(view: View, labels: Tensor) -> Fit:
         w = wide_logistic(x[:q], hit, keep, _POPULATION)
     else:
         (w,) = ridge_logistic(x[:q], hit, keep, (_POPULATION,))
-    place = {int(i): int(f) for i, f in zip(given, fold, strict=True)}
-    of = np.array([place.get(int(i), _FOLDS) for i in rows.cpu()])
-    margin = np.einsum("np,nap->na", x[q:], w[of])
+    of = np.full(len(labels), _FOLDS)
+    of[given.numpy()] = fold
+    margin = np.einsum("np,nap->na", x[q:], w[of[rows.cpu().numpy()]])
     return Fit("randomised", float("nan"), _log_shares(margin, seen, classes))
 
 
