@@ -8,7 +8,8 @@ first tree every row has the same p or f, so that
     a quantity:      y = f - g
 
 exactly, for every row. Of a row that was left out of the first round (GOSS) the first one in which
-it came is read: p lies in (0, 1), so that the sign of g still names the class.
+it came is read: p lies in (0, 1), so that the sign of g still names the class. A row that no
+round had scores 0.
 
 Attacker: any passive party of a system that computes gradients at the label holder and broadcasts
 them (XGBoost's vertical mode without encryption). Needs no known row.
@@ -44,8 +45,7 @@ class GradientPair(Attack):
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         table = view.received("gradient_pair", "all")
         tree, outputs = find_trees(view, table), count_trees_a_round(view)
-        rows = view.targets["train"]
-        rows = rows[torch.isin(rows, table.rows)].sort().values
+        rows = view.targets["train"].sort().values
         scores = torch.zeros(len(rows), outputs, dtype=torch.float64, device=rows.device)
         late = torch.argsort(tree, stable=True).flip(0)  # the first round is written last
         late = late[torch.isin(table.rows[late], rows)]
