@@ -42,17 +42,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vflsec.attacks.message_completion import TWO_CLASSES, explain_no_row
+from vflsec.attacks.message_completion import TWO_CLASSES, ReadsMessages
 from vflsec.inference import row_functions as functions
 from vflsec.inference.batch_order import compute_gap_chance
 from vflsec.inference.row_functions import FAMILIES, Family, Index, Messages, Signs, Visit
-from vflsec.plugin import Attack, Guess, Plain, View, registry
+from vflsec.plugin import Guess, Plain, View, registry
 from vflsec.specs import ORIENTED_BY
 
 ALIASES = ("simple_functions",)
@@ -102,27 +102,11 @@ class Survivor:
 
 @registry.attack
 @dataclass(frozen=True)
-class Dictionary(Attack):
-    """Hyper-parameters.
+class Dictionary(ReadsMessages):
+    """Hyper-parameters: those of an attack on every message of a kind."""
 
-    Attributes:
-        kind: of the messages that are read: ``gradient``, or ``embedding`` or ``state`` where the
-            algorithm sends such to the attacker.
-    """
-
-    kind: Literal["gradient", "embedding", "state"] = "gradient"
-    other_kinds = ({"kind": "embedding"}, {"kind": "state"})
-    labelwise: ClassVar[bool] = True
     silent: ClassVar[bool] = True
     seconds: ClassVar[float] = 0.3
-
-    @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({f"{self.kind}:all+", "known_rows"})
-
-    def declines(self, view: View) -> str:
-        """That no message of a row came, or ''."""
-        return explain_no_row(view, self.kind)
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         granted, classes = view.require_known(), view.facts.classes

@@ -25,7 +25,7 @@ from typing import ClassVar
 import torch
 
 from vflsec.inference.leaf_groups import count_trees_a_round, find_leaves
-from vflsec.plugin import Attack, Facts, Guess, View, check, registry
+from vflsec.plugin import Attack, Guess, View, check, registry
 
 FAMILY = "leaves"
 
@@ -45,9 +45,6 @@ class LeafCounts(Attack):
     world = {"algorithm": "secureboost", "trees": 10}
     tries = ({"gamma": 0.9},)
     seconds: ClassVar[float] = 0.05
-
-    def applicable(self, facts: Facts) -> str:
-        return self.explain_need("classes") if facts.label.numeric else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         prior, leaves = view.require_prior().cpu(), find_leaves(view)

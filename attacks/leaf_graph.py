@@ -32,7 +32,7 @@ from torch import Tensor
 
 from vflsec.inference.clustering_points import assign, k_means
 from vflsec.inference.leaf_groups import Leaves, find_leaves
-from vflsec.plugin import Attack, Facts, Guess, View, check, registry
+from vflsec.plugin import Attack, Guess, View, check, registry
 
 ALIASES = ("id2graph",)
 FAMILY = "leaves"
@@ -61,9 +61,6 @@ class LeafGraph(Attack):
     world = {"algorithm": "secureboost", "trees": 10, "depth": 5}
     tries = ({"columns": 1.0}, {"gamma": 1.0})
     seconds: ClassVar[float] = 2.0
-
-    def applicable(self, facts: Facts) -> str:
-        return self.explain_need("classes") if facts.label.numeric else ""
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         prior, leaves = view.require_prior().cpu().numpy(), find_leaves(view)

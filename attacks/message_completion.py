@@ -61,10 +61,9 @@ FAMILY = "single_gradients"
 TWO_CLASSES = "known rows of two classes with messages"
 
 
-@registry.attack
 @dataclass(frozen=True)
-class MessageCompletion(Attack):
-    """Hyper-parameters.
+class ReadsMessages(Attack):
+    """Hyper-parameters of an attack on every message of a kind.
 
     Attributes:
         kind: of the messages that are read: ``gradient``, or ``embedding`` or ``state`` where the
@@ -74,9 +73,6 @@ class MessageCompletion(Attack):
     kind: Literal["gradient", "embedding", "state"] = "gradient"
     other_kinds = ({"kind": "embedding"}, {"kind": "state"})
     labelwise: ClassVar[bool] = True
-    quantities: ClassVar[bool] = True
-    questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
-    seconds: ClassVar[float] = 0.2
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -84,7 +80,18 @@ class MessageCompletion(Attack):
 
     def declines(self, view: View) -> str:
         """That no message of a row came, or ''."""
-        return explain_no_row(view, self.kind)
+        any_row = bool((view.received(self.kind, "all+").rows >= 0).any())
+        return "" if any_row else f"no {self.kind} message is of a row."
+
+
+@registry.attack
+@dataclass(frozen=True)
+class MessageCompletion(ReadsMessages):
+    """Hyper-parameters: those of an attack on every message of a kind."""
+
+    quantities: ClassVar[bool] = True
+    questions: ClassVar[tuple[str, ...]] = tuple(QUESTIONS)
+    seconds: ClassVar[float] = 0.2
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:
         known, classes = view.require_known(), view.facts.classes
@@ -196,9 +203,3 @@ def figures(
 def _finite(table: Table) -> Table:
     """The table with flat finite numbers."""
     return replace(table, tensor=table.tensor.flatten(1).double().nan_to_num(0, 0, 0))
-
-
-def explain_no_row(view: View, kind: str) -> str:
-    """'' if messages of this kind are of rows, else that none is."""
-    any_row = bool((view.received(kind, "all+").rows >= 0).any())
-    return "" if any_row else f"no {kind} message is of a row."
