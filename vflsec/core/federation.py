@@ -230,6 +230,7 @@ class Federation:
             self.extra[key] = Streams(self.seeds, "batches", walk.name)
         order = self.extra[key].permutations(n).to(walk.rows.device)
         shuffled = walk.rows.gather(1, order).split(walk.batch_size, dim=1)
+        del order  # as large as all rows, for as long as the pass takes
         bound = find_sampled_policies(self.parties.values())
         if bound and walk.batch_size < n:
             key = f"poisson.{self.phase}.{walk.name}"

@@ -259,5 +259,7 @@ class Streams:
 
     def permutations(self, n: int) -> Tensor:
         """One permutation of 0..n-1 for each replica, shape (R, n), int64."""
-        rows = [torch.randperm(n, generator=g, device=self.device) for g in self.generators]
-        return torch.stack(rows)
+        out = torch.empty((len(self), n), dtype=torch.int64, device=self.device)
+        for r, g in enumerate(self.generators):
+            torch.randperm(n, generator=g, out=out[r])
+        return out
