@@ -22,6 +22,7 @@ pytest-xdist one worker audits and the others read what it found
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -204,13 +205,21 @@ def _run(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit
             folder = out or _out(config, asked)
             before = None if baseline is None else read_any(baseline)
             further = {k: x for k, x in given.items() if k not in ("out", "baseline")}
-            audits[key] = audit_once(
-                folder, _session(config, key), lambda: _audit(scenario, folder, before, **further),
-                before=before,
-            )  # fmt: skip
+            if config.getoption("verbose") < 0:
+                further.setdefault("progress", False)
+            with _uncaptured(config):  # bars are for the terminal
+                audits[key] = audit_once(
+                    folder, _session(config, key),
+                    lambda: _audit(scenario, folder, before, **further), before=before,
+                )  # fmt: skip
     except VflsecError as error:
         raise pytest.UsageError(f"vflsec: {error}") from None
     return audits[key]  # type: ignore[no-any-return]
+
+
+def _uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    capture = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else nullcontext()
 
 
 def _as_path(name: str, given: Any) -> Path | None:

@@ -36,9 +36,9 @@ from vflsec.audit.result import Audit
 from vflsec.cli import main
 from vflsec.engine.audit_record import list_families as registered
 from vflsec.plugins import registry
-from vflsec.report.console import WIDTH
 from vflsec.report.first_screen import _how_much as how_much
 from vflsec.report.taxonomies import FAMILIES, group_members
+from vflsec.report.terminal import WIDTH
 from vflsec.report.tree import StepKind
 
 ALL = len(FAMILIES)

@@ -28,10 +28,11 @@ from vflsec.cli import main
 from vflsec.report import first_screen
 from vflsec.report.advice import next_steps
 from vflsec.report.build import build_report
-from vflsec.report.console import WIDTH, print_blocks, print_last
+from vflsec.report.console import print_blocks, print_last
 from vflsec.report.github import workflow_commands
 from vflsec.report.html import render_page, render_statement
 from vflsec.report.markdown import render_markdown
+from vflsec.report.terminal import WIDTH
 from vflsec.report.tree import Report, View
 
 SCREENS = Path(__file__).parent / "screens"

@@ -24,10 +24,10 @@ from vflsec.audit.summary import Summary
 from vflsec.cli import main
 from vflsec.data.names import find_unshowable
 from vflsec.errors import ConfigError
-from vflsec.report.console import WIDTH
 from vflsec.report.exports import load_summary
 from vflsec.report.progress import Lines
 from vflsec.report.sanitize import clean, clean_tree, disarm
+from vflsec.report.terminal import WIDTH
 from vflsec.report.tree import Cell, StepKind
 from vflsec.report.verdicts import judged_line
 from vflsec.runtime.atomic_files import json_text

@@ -28,10 +28,11 @@ from rich.console import Console
 
 from vflsec.audit.result import Audit
 from vflsec.engine.evaluate_store import judge
-from vflsec.report.console import WIDTH, print_blocks
+from vflsec.report.console import print_blocks
 from vflsec.report.curve import CAP_MEANS, DCS_MEANS
 from vflsec.report.exports import load_summary
 from vflsec.report.sanitize import clean, escape_annotation, escape_markdown
+from vflsec.report.terminal import WIDTH
 from vflsec.report.tree import Column, Kind, Table, make_columns
 from vflsec.storage.results_folder import OUR_FILES
 from vflsec.storage.store import Store

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from vflsec.cli.output import ProgressLines
 from vflsec.plan.values import Price
-from vflsec.report.progress import Lines, Terminal, reporter_for, warn_of_memory
-from vflsec.runtime.progress_protocol import NOTE
+from vflsec.report.progress import Lines, Terminal, pick_reporter, reporter_for, warn_of_memory
+from vflsec.runtime.progress_protocol import NOTE, Reporter
 
 WORK: Any = SimpleNamespace(title="splitnn, iso 5", cells=[1, 2], attacks=[1])
 PLAN: Any = SimpleNamespace(cells={"a": "", "b": "", "c": "", "d": ""}, cost=Price())
@@ -33,12 +33,15 @@ def test_a_long_piece_of_work_is_not_silent() -> None:
     out = io.StringIO()
     lines = Lines(Console(file=out, width=200), pause=0.1)
     one, two = keyed()
+    lines.open()
+    time.sleep(0.3)
+    assert 1 <= len(out.getvalue().splitlines()) <= 2
     lines.plan(PLAN, Path("out"), [one, two])
     lines.begin(one)
     lines.step(one, "epoch 3", 0.5)
-    time.sleep(0.5)
-    said = [x for x in out.getvalue().splitlines() if "running for" in x]
-    assert 2 <= len(said) <= 5
+    time.sleep(1.2)
+    said = [x for x in out.getvalue().splitlines() if "to go" in x]
+    assert 1 <= len(said) <= 3
     assert said[0].startswith("[0/2] running for 0 s; about ")
     assert said[0].endswith("to go, at one: epoch 3")
     lines.finish(one)
@@ -94,6 +97,18 @@ def test_what_remains_follows_the_share_done() -> None:
 def test_a_terminal_gets_bars() -> None:
     assert isinstance(reporter_for(Console(file=io.StringIO(), force_terminal=True)), Terminal)
     assert type(reporter_for(Console(file=io.StringIO()))) is Lines
+
+
+def test_a_script_is_told_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Console(file=io.StringIO(), force_terminal=True)
+    given = Reporter()
+    for console, asked, kind in (
+        (seen, None, Terminal), (seen, True, Terminal), (seen, False, Reporter),
+        (Console(file=io.StringIO()), None, Reporter), (Console(file=io.StringIO()), True, Lines),
+    ):  # fmt: skip
+        monkeypatch.setattr("vflsec.report.progress.console_for", lambda c=console: c)
+        assert type(pick_reporter(asked)) is kind
+    assert pick_reporter(given) is given
 
 
 def test_a_command_says_how_far_it_is_and_notes_at_once(

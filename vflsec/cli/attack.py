@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from vflsec.cli.arguments import FolderArg, Format, FormatOption
-from vflsec.cli.output import ProgressLines, console_for, print_json
+from vflsec.cli.output import ProgressLines, print_json
+from vflsec.report.terminal import console_for
 
 
 def attack(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vflsec.cli.arguments import FolderArg, add_options, find_given, folder_name
-from vflsec.cli.output import console_for, notify_github, say
+from vflsec.cli.output import notify_github, say
 from vflsec.errors import VflsecError, format_count, join_some
+from vflsec.report.terminal import console_for
 
 if TYPE_CHECKING:
     from rich.console import Console

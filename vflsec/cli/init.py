@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from vflsec.cli.arguments import find_meaning
-from vflsec.cli.output import console_for, say
+from vflsec.cli.output import say
+from vflsec.report.terminal import console_for
 
 _EACH, _COLUMNS = "TEXT | PARTY=TEXT", "COLUMN | PARTY.COLUMN"
 Texts = list[str] | None

@@ -39,7 +39,6 @@ from vflsec.cli.init import init
 from vflsec.cli.merge import merge
 from vflsec.cli.new import new_app
 from vflsec.cli.output import (
-    console_for,
     fail,
     print_audit,
     print_json,
@@ -51,6 +50,7 @@ from vflsec.cli.trace import trace_app
 from vflsec.cli.tune import tune
 from vflsec.errors import AGAIN, VflsecError, format_count, repeat_set
 from vflsec.plugins.loading import allow_imports, find_last_place, guard_exit, seal_exit
+from vflsec.report.terminal import console_for
 from vflsec.runtime.lazy_imports import importing, leaving, patient
 
 if TYPE_CHECKING:
@@ -168,18 +168,11 @@ def _audited(scenario: str, out: Path | None, most: int | None, quiet: bool, **h
     with importing():
         from vflsec.engine.run import Interrupted, run_audit
         from vflsec.engine.until_decided import run_until_decided
-    from vflsec.report.progress import reporter_for
-    from vflsec.runtime.progress_protocol import Reporter
-
-    console = console_for()
-
-    def progress() -> Reporter:
-        return Reporter() if quiet else reporter_for(console)
-
+    how["progress"] = not quiet
     try:
         if most is None:
-            return run_audit(scenario, out, progress=progress(), **how)
-        return run_until_decided(scenario, out, most=most, progress=progress, **how)
+            return run_audit(scenario, out, **how)
+        return run_until_decided(scenario, out, most=most, **how)
     except Interrupted as stop:
         again = shlex.join(["vflsec", *[a for a in sys.argv[1:] if a != "--fresh"]])
         raise _Stopped(

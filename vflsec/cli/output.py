@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from vflsec.errors import VflsecError
 from vflsec.report.sanitize import clean, disarm
+from vflsec.report.terminal import console_for
 from vflsec.runtime.atomic_files import json_text
 from vflsec.runtime.progress_protocol import NOTE
 
@@ -93,19 +93,6 @@ def silence_broken_streams() -> Iterator[Lost]:
         out.flush()
         err.flush()
         sys.stdout, sys.stderr = before
-
-
-def console_for() -> Console:
-    """Where people read; as wide as the terminal, up to a limit."""
-    from vflsec.report.console import WIDTH
-
-    console = Console(
-        soft_wrap=False, highlight=False, markup=False, emoji=False,
-        force_terminal=False if os.environ.get("NO_COLOR") else None,  # no escape sequence then
-    )  # fmt: skip
-    if not console.is_terminal or console.width > WIDTH:
-        console.width = WIDTH
-    return console
 
 
 def print_json(value: Any) -> None:

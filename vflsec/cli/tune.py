@@ -22,7 +22,7 @@ from vflsec.cli.arguments import (
     find_meaning,
     folder_name,
 )
-from vflsec.cli.output import console_for, print_json, say
+from vflsec.cli.output import print_json, say
 from vflsec.errors import repeat_set
 
 if TYPE_CHECKING:
@@ -61,12 +61,7 @@ def tune(
     Example: vflsec tune quickstart --defense iso --leak 0.05 --drop 0.03
     """
     from vflsec.engine.tune_search import tune as search
-    from vflsec.report.progress import reporter_for
-    from vflsec.runtime.progress_protocol import Reporter
     from vflsec.runtime.typed_values import write_plain
-
-    def progress() -> Reporter:
-        return Reporter() if quiet or format_ is Format.json else reporter_for(console_for())
 
     given = {"leak": leak, "of": of, "drop": drop, "low": low, "high": high, "rounds": rounds,
              "target": target, "out": out, "seeds": seeds, "device": device}  # fmt: skip
@@ -80,7 +75,7 @@ def tune(
         f = search(
             scenario, name, leak=leak, of=of, drop=drop, between=(low, high), rounds=rounds,
             confirm=confirm, target=target, out=base / name, seeds=seeds, device=device,
-            set=set_ or (), progress=progress,
+            set=set_ or (), progress=not quiet and format_ is not Format.json,
         )  # fmt: skip
         steps = (replace(s, command=_format_command(name, asked, words, s)) for s in f.next)
         found.append(f := replace(f, next=tuple(steps)))

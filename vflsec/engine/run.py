@@ -31,6 +31,7 @@ from vflsec.engine.worker_pools import Pool, Processes, open_cluster, warm_worke
 from vflsec.errors import format_count
 from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
+from vflsec.report.progress import pick_reporter
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Measure
 from vflsec.storage.results_folder import (
@@ -68,7 +69,7 @@ def run_audit(
     seeds: int | Sequence[int] | None = None,
     attacker: str | None = None,
     set: Iterable[str] = (),
-    progress: Reporter | None = None,
+    progress: Reporter | bool | None = None,
     backend: Backend | None = None,
     **options: Any,
 ) -> Audit:
@@ -82,7 +83,8 @@ def run_audit(
         attacker: instead of the scenario's, ``default`` or ``strong``: see
             :mod:`vflsec.engine.strong_attacker`.
         set: overrides ``a.b=value``, as on the command line.
-        progress: told what happens.
+        progress: True prints it: bars on a terminal, else lines; by default on a terminal alone.
+            False is silent; a Reporter is told.
         backend: data layer and trainer, for tests.
         options: how to run, see :class:`vflsec.engine.options.Options`.
 
@@ -119,7 +121,12 @@ def run_audit(
     with on_disk(scenario) as (found, base):
         loaded = load_scenario(found, overrides, base=base)
         folder = Path(out) if out is not None else Path("out") / loaded.name
-        return _run(loaded, folder, where, how, progress or Reporter(), backend)
+        reporter = pick_reporter(progress)
+        try:
+            reporter.open()
+            return _run(loaded, folder, where, how, reporter, backend)
+        finally:
+            reporter.close()
 
 
 def _check_kinds(out: Any, progress: Any, texts: Any, seeds: Any) -> None:
@@ -127,7 +134,8 @@ def _check_kinds(out: Any, progress: Any, texts: Any, seeds: Any) -> None:
         ("out", out, "a path", out is None or isinstance(out, str | Path)),
         ("seeds", seeds, "a number of seeds or a list of them",
          seeds is None or isinstance(seeds, int | Iterable)),
-        ("progress", progress, "a Reporter", progress is None or isinstance(progress, Reporter)),
+        ("progress", progress, "True, False or a Reporter",
+         progress is None or isinstance(progress, Reporter | bool)),
         ("set", texts, "a list of KEY.PATH=VALUE texts",
          isinstance(texts, list | tuple) and all(isinstance(t, str) for t in texts)),
     ):  # fmt: skip
@@ -161,7 +169,6 @@ def _run(
         if whole and not how.fresh and (standing := read_standing(lock, folder, record)):
             reporter.plan(plan, folder, [])
             _warn_of_age(reporter, folder, standing.found.made_before)
-            reporter.close()
             return standing
         lock.forget()
         clear(folder) if how.fresh else only_ours(folder)
@@ -188,8 +195,7 @@ def _run(
                 do(plan, record=record)
             except KeyboardInterrupt:
                 raise Interrupted(folder, _stored(store, plan), len(plan.cells)) from None
-            finally:
-                reporter.close()
+            reporter.close()
             lock.held()
             took = time.monotonic() - started
             audit = judge(store, record, seconds=took, worked=_worked() - worked)

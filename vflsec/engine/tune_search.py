@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from vflsec.errors import ConfigError, VflsecError
 from vflsec.plan.observe import System
 from vflsec.plan.values import Plan
 from vflsec.plugins import registry
+from vflsec.report.progress import pick_reporter
 from vflsec.report.steps import advise_defenses
 from vflsec.report.taxonomies import list_read
 from vflsec.report.tree import Step
@@ -137,7 +138,7 @@ def tune(
         confirm: whether to judge the choice on as many fresh seeds, the numbers after those used.
         target: only attacks on this count, as in a gate (``label``, ``feature``, ...); ``*`` all.
         how: `of`, the metric whose advantage `leak` limits, as in a gate, by default the primary
-            one; `progress`, which makes what is told of each audit; `set`, overrides ``a.b=value``
+            one; `progress`; `set`, overrides ``a.b=value``
             of the scenario; and what is passed on to
             :func:`vflsec.engine.run.run_audit` (seeds, device, jobs, ...); the
             results directory `out` is ``out/tune-DEFENSE`` by default.
@@ -160,7 +161,7 @@ def tune(
     loaded = load_scenario(scenario, how.pop("set", ()))
     if not kind.strengths:
         raise ConfigError(f"tune: {name} has no strength.")
-    out, progress = how.pop("out", None), how.pop("progress", Reporter)
+    out, progress = how.pop("out", None), how.pop("progress", None)
     folder = Path(out) if out is not None else Path("out") / f"tune-{name}"
     _check_target(loaded, target)
     limit = Gate(max=leak, target=target, of=of)
@@ -267,7 +268,7 @@ class _Search:
 
     def __init__(
         self, loaded: Scenario, section: Params, folder: Path, how: Mapping[str, Any],
-        limit: Gate, progress: Callable[[], Reporter] = Reporter,
+        limit: Gate, progress: Reporter | bool | None = None,
     ) -> None:  # fmt: skip
         self.progress = progress
         self.loaded, self.section, self.folder, self.how = loaded, section, folder, how
@@ -301,7 +302,7 @@ class _Search:
             overrides.append(f"attack=[{', '.join(map(_inline, asked))}]")
         scenario = load_scenario(self.loaded, overrides, components=False)
         how = {**self.how, **how}
-        progress = self.progress()
+        progress = pick_reporter(self.progress)
         progress.note(f"{self.section['name']} at {', '.join(map(show_exact, grid))}:")
         audit = run_audit(scenario, where, progress=progress, **how)
         summary, verdicts = audit.found, audit.verdicts

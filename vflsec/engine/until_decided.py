@@ -8,7 +8,7 @@ and from those of audits without a budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from vflsec.report.advice import next_steps
 from vflsec.report.notebook import Audit
 from vflsec.report.steps import find_step
 from vflsec.report.tree import StepKind
-from vflsec.runtime.progress_protocol import Reporter
 
 BY_SEEDS = (StepKind.MORE_SEEDS, StepKind.VALIDATE_BY_SEEDS)
 """Steps that more seeds are."""
@@ -36,17 +35,14 @@ def run_until_decided(
     seeds: int | Sequence[int] | None = None,
     set: Sequence[str] = (),
     fresh: bool = False,
-    progress: Callable[[], Reporter] = Reporter,
     **options: Any,
 ) -> Audit:
     """`vflsec.run_audit`, repeated with more seeds while more could decide or validate: gates, or
     without one whether anything leaks.
 
     Args:
-        scenario, out, seeds, set, fresh: as for :func:`vflsec.engine.run.run_audit`.
+        scenario, out, seeds, set, fresh, options: as for :func:`vflsec.engine.run.run_audit`.
         most: budget, in seeds.
-        progress: makes what is told of one round.
-        options: further ones of `run_audit`.
 
     Raises:
         ConfigError: the budget is below the number of seeds to start with.
@@ -64,7 +60,7 @@ def run_until_decided(
     for i, count in enumerate(plan):
         audit = run_audit(
             scenario, out, seeds=chosen[:count], set=set, fresh=fresh and i == 0,
-            sequential=True, progress=progress(), **options,
+            sequential=True, **options,
         )  # fmt: skip
         if not asks_for_seeds(audit, count, most):
             return audit

@@ -15,9 +15,6 @@ from vflsec.report import tree
 from vflsec.report.sanitize import clean
 from vflsec.report.tree import TONES, Kind, Report, Tone, View
 
-WIDTH = 100
-"""Columns of what is no terminal, and the most of one."""
-
 _TONES = {Tone.SOFT: "dim", Tone.WARNING: "yellow", Tone.LEAK: "red", Tone.GOOD: "green"}
 _MOST = 60
 

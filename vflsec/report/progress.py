@@ -16,6 +16,7 @@ from rich.table import Table
 from vflsec.errors import format_count
 from vflsec.report.numbers import format_bytes, format_duration
 from vflsec.report.sanitize import clean
+from vflsec.report.terminal import console_for
 from vflsec.runtime.grouping import group_by
 from vflsec.runtime.out_of_memory import count_memory
 from vflsec.runtime.progress_protocol import Reporter
@@ -26,8 +27,16 @@ if TYPE_CHECKING:
 
 
 def reporter_for(console: Console) -> Reporter:
-    """Bars if `console` is a terminal, else lines: for each piece of work, and one a minute."""
+    """Bars if `console` is a terminal, else lines: for each piece of work, and while none ends."""
     return Terminal(console) if console.is_terminal else Lines(console)
+
+
+def pick_reporter(asked: Reporter | bool | None) -> Reporter:
+    """Who is told: `asked` itself, standard output if True, and by None if it is a terminal."""
+    if isinstance(asked, Reporter):
+        return asked
+    console = console_for()
+    return reporter_for(console) if asked or (asked is None and console.is_terminal) else Reporter()
 
 
 def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
@@ -55,29 +64,32 @@ def warn_of_memory(cost: Price) -> str:
     )
 
 
+_PAUSE = 60.0
+
+
 class Lines(Reporter):
-    """A plain line for each piece of work, and one a minute while none ends.
+    """A plain line for each piece of work, and while none ends at first soon, then one a minute.
 
     Args:
         console: where to print.
-        pause: seconds after which something is said at the latest.
+        pause: seconds after which something is said at the latest, the first time.
     """
 
-    def __init__(self, console: Console, pause: float = 60.0) -> None:
+    def __init__(self, console: Console, pause: float = 10.0) -> None:
         self.console, self.pause = console, pause
         self.done, self.total, self.start = 0, 0, time.monotonic()
         self.cells, self.all, self.said = 0.0, 0, self.start
         self.now: tuple[Work, str, float] | None = None
-        self.beats, self._stop = False, threading.Event()
+        self._stop = threading.Event()
+
+    def open(self) -> None:
+        threading.Thread(target=self._beat, daemon=True).start()
 
     def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
         """Called twice where settings are searched first."""
         self.total, self.all = len(works), sum(len(w.cells) for w in works)
         self.done, self.cells, self.start = 0, 0.0, time.monotonic()
         self.console.print(clean(_opening(plan, folder, works)), highlight=False)
-        if works and not self.beats:
-            self.beats = True
-            threading.Thread(target=self._beat, daemon=True).start()
 
     def begin(self, work: Work) -> None:
         self.now = work, "", 0.0
@@ -118,14 +130,19 @@ class Lines(Reporter):
         return f"; about {format_duration(left)} to go"
 
     def _beat(self) -> None:
-        while not self._stop.wait(min(1.0, self.pause / 4)):
-            if time.monotonic() - self.said >= self.pause:
-                now, seconds = self.now, time.monotonic() - self.start
-                at = f", at {now[0].title}: {now[1]}".rstrip(": ") if now else ""
-                self._say(
-                    f"[{self.done}/{self.total}] running for {format_duration(seconds)}"
-                    f"{self._remains()}{at}"
-                )
+        pause = self.pause
+        while not self._stop.wait(min(1.0, pause / 4)):
+            if time.monotonic() - self.said >= pause:
+                pause = min(2 * pause, _PAUSE)
+                self._say(self._running(time.monotonic() - self.start))
+
+    def _running(self, seconds: float) -> str:
+        if not self.all:
+            return f"Reading tables and planning since {format_duration(seconds)}."
+        now = self.now
+        at = f", at {now[0].title}: {now[1]}".rstrip(": ") if now else ""
+        ran = f"running for {format_duration(seconds)}"
+        return f"[{self.done}/{self.total}] {ran}{self._remains()}{at}"
 
 
 class Terminal(Reporter):
@@ -140,15 +157,19 @@ class Terminal(Reporter):
         self.table: Table | None = None
         self.live = Live(console=console, refresh_per_second=4, transient=True)
 
+    def open(self) -> None:
+        self.live.start()
+        self.live.update("Reading tables and planning ...")
+
     def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
         self.console.print(clean(_opening(plan, folder, works)), highlight=False)
         if not works:
+            self._show()
             return
         for old in self.bars.task_ids:
             self.bars.remove_task(old)
         self.all = self.bars.add_task("all trainings", total=sum(len(w.cells) for w in works))
         self.one = self.bars.add_task("", total=1.0)
-        self.live.start()
         self._show()
 
     def begin(self, work: Work) -> None:

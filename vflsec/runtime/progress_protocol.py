@@ -17,6 +17,9 @@ NOTE = -1.0
 class Reporter:
     """Told what happens during an audit; this one is silent."""
 
+    def open(self) -> None:
+        """Called first, before tables are read."""
+
     def plan(self, plan: Plan, folder: Path, works: Sequence[Work]) -> None:
         """Called before the first training with the work that is missing."""
 
