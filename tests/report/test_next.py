@@ -251,6 +251,20 @@ def test_a_leak_that_an_auc_cannot_reach_is_not_detectable() -> None:
     assert "0.2 of AUC and 300 of 1,000 rows named with certainty" in text
 
 
+def test_seeds_for_a_typed_gate_are_judged_by_it_again() -> None:
+    """`--until-decided` asks the scenario's gates, which may be decided, and adds none."""
+    found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
+    (v,) = found.gates
+    v = replace(v, stuck=False, more_seeds=6, rule=Rule.UNDECIDED)
+    command = Command("a.toml", (), "out/a", gate=True)
+    (step, *_) = advice.next_steps(replace(found, gates=(v,), command=command))
+    audit, _, gate = step.command.partition(" && ")
+    assert shlex.split(audit)[1:3] == ["audit", "a.toml"]
+    assert int(shlex.split(audit)[-1]) == v.n + 6
+    assert shlex.split(gate)[:3] == ["vflsec", "gate", "out/a"]
+    assert float(gate.rpartition("--max=")[2]) == v.gate.max
+
+
 def test_no_seeds_are_advised_beside_a_failed_gate(tmp_path: Path) -> None:
     """`--until-decided` ends at a FAIL: the step added no seed, and was advised again."""
     gates = gate(max=0.2) + gate(metric="utility_drop", max=0.1)

@@ -70,11 +70,14 @@ class ScenarioSource:
 
 @dataclass(frozen=True)
 class Command:
-    """What was typed: the scenario's file, changes to it, and the results directory."""
+    """What was typed: the scenario's file, changes to it, the results directory, and whether the
+    gate too, which is then none of the scenario's.
+    """
 
     scenario: str = ""
     set: tuple[str, ...] = ()
     folder: str = ""
+    gate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ def gate(
     with Store(folder, readonly=True) as store:
         record = _asked(store, scenario, None if limit else asked["detect"])
         also = load_gates([limit], record.confidence) if limit else ()
+        record = replace(record, command=replace(record.command, gate=bool(also)))
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None and result.found.complete:
             raise VflsecError(

@@ -208,6 +208,7 @@ def replace_gates(record: AuditRecord, scenario: str) -> AuditRecord:
     return replace(
         record,
         gates=loaded.list_gates(),
+        command=replace(record.command, scenario=_asked(loaded)),
         scenario_toml=loaded.to_toml(),
         scenario_hash=loaded.hash,
         scenario_file=_seen_from_build(loaded),

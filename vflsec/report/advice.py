@@ -45,6 +45,10 @@ USUAL_SEEDS = 5
 """Seeds of an audit whose spread is not known yet."""
 
 
+Asked = Sequence[Verdict]
+"""Verdicts that ask for one kind of step."""
+
+
 def format_command(summary: Summary, verb: str, *more: str) -> str:
     """A command about this audit that works when it is pasted; '' where it was no file.
 
@@ -107,8 +111,14 @@ def _unshown(summary: Summary) -> list[Step]:
     return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, seeds, more))]
 
 
-def _add_seeds(summary: Summary, seeds: int, more: int) -> str:
-    """A command that adds seeds to these, each look with its share of the error."""
+def _add_seeds(summary: Summary, seeds: int, more: int, of: Asked = ()) -> str:
+    """A command that adds seeds to these, each look with its share of the error; where gates were
+    typed, which no audit asks about, and judges by these again.
+    """
+    if of and summary.command.gate:
+        run = format_command(summary, "audit", "--seeds", str(seeds + more))
+        gates = dict.fromkeys(_judge(v.gate, summary, {}) for v in of)
+        return " && ".join([run, *gates]) if run else ""
     budget = str(seeds + max(USUAL_SEEDS, more))
     return format_command(summary, "audit", "--until-decided", budget)
 
@@ -128,10 +138,6 @@ def _no_gate(summary: Summary) -> Step:
     limit = format_command(summary, "gate", "--max", "0.1")
     where = "with --max or --gates" if summary.is_of_traces else "in a [[gate]]"
     return Step(StepKind.SET_LIMIT, f"Set a limit {where}, or try one:", limit)
-
-
-Asked = Sequence[Verdict]
-"""Verdicts that ask for one kind of step."""
 
 
 def _gate_fails(of: Asked, summary: Summary) -> list[Step]:
@@ -163,7 +169,7 @@ def _not_validated(of: Asked, summary: Summary) -> list[Step]:
     seeds = max(v.n for v in of)
     steps = advise_validation(named, seeds, do, add)
     return [
-        replace(s, command=_add_seeds(summary, seeds, int(s.options[-1]) - seeds), options=())
+        replace(s, command=_add_seeds(summary, seeds, int(s.options[-1]) - seeds, of), options=())
         if s.options else s for s in steps
     ]  # fmt: skip
 
@@ -181,7 +187,7 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
     text += f", by the spread over {seeds}." if seeds > 1 else "."
     if more > MOST_SEEDS:
         text += f" {_name_other_ways(of, summary)}"
-    return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, seeds, more))]
+    return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, seeds, more, of))]
 
 
 def _is_of_known_rows(v: Verdict) -> bool:
