@@ -113,10 +113,7 @@ def _seal_observer(
     stream = read_segments(folder, files, manifest, observer, limits, torn)
     passed, count, nonfinite = _write(here, seen.watched(stream))
     left = find_left(here) or ([] if count or info.complete else [("0000", set())])
-    for number, words in left:
-        if words != {SKIPS}:
-            why = next((_WHY[w] for w in _WHY if w in words), "wrote no message")
-            torn.add(f"view/{observer}: process {number} {why}.", unended=not words)
+    _note_what_is_missing(f"view/{observer}", left, torn)
     if ended:
         torn.notes = [n for n in torn.notes if n not in torn.unended]
     moments = [
@@ -133,6 +130,14 @@ def _seal_observer(
     targets = info.targets or seen.targets(here)
     update = {"have": kept, "moments": moments, "complete": whole, "nonfinite": nonfinite}
     write_json(folder / where, info.model_copy(update={**update, "targets": targets}))
+
+
+def _note_what_is_missing(where: str, left: Iterable[tuple[str, set[str]]], torn: Torn) -> None:
+    """A note of each process that recorded less than passed, but for epochs that it left out."""
+    for number, words in left:
+        if words != {SKIPS}:
+            why = next((_WHY[w] for w in _WHY if w in words), "wrote no message")
+            torn.add(f"{where}: process {number} {why}.", unended=not words)
 
 
 def _keep_tables(here: Path) -> None:
