@@ -10,14 +10,19 @@ import pytest
 import torch
 
 import vflsec
+from vflsec.algorithms.vertical_glm import COORDINATOR
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
 from vflsec.core.rng import generator
+from vflsec.core.task import Task
 from vflsec.core.view import as_needs
 from vflsec.engine.dry_run import make_plan
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec
+from vflsec.specs import AttackSpec, CellSpec
+from vflsec.testing import small_task
 from vflsec.train import cohort
+from vflsec.train.cohort import Training
+from vflsec.train.demand import Demand
 from vflsec.train.views import draw_sample
 
 ROWS = 4000
@@ -191,7 +196,35 @@ def test_who_sees_a_sample_gets_what_a_whole_record_says_of_it(
     assert bool(moved) is not bool(system)
 
 
-def test_what_reads_batches_is_given_all_rows() -> None:
+def record(algorithm: str, **asked: Any) -> tuple[Training, Task]:
+    """A training on a small table that is recorded for one attack."""
+    task = small_task(0, n=400)
+    spec = AttackSpec(known_rows=0, prior=True, sample=60, sees_sample=True, **asked)
+    demand = Demand.of(spec, registry.attacks.create(spec.name))
+    return Training([CellSpec({}, algorithm, {})], [demand], {0: task}, torch.device("cpu")), task
+
+
+@pytest.mark.parametrize(("name", "tested"), [("norm", 0), ("output", 60)])
+def test_room_is_for_rows_of_which_messages_come(name: str, tested: int) -> None:
+    """Gradients are of training rows; what is predicted is of test rows, too."""
+    training, task = record("splitnn", name=name, adversary=("passive1",))
+    training.build()
+    (places,) = training.fed.channel.recorder.asked.values()
+    rows = places[: len(places) // 2]
+    assert int(torch.isin(rows, task.sets["test"]).sum()) == tested
+    assert int(torch.isin(rows, task.sets["labelled"]).sum()) == 60
+
+
+@pytest.mark.parametrize("who", [("passive1",), ("passive1", COORDINATOR)])
+def test_what_takes_a_key_is_kept_for_who_has_it(who: tuple[str, ...]) -> None:
+    training, _ = record("vertical_glm", name="glm_gradient", adversary=who)
+    for _ in training.run(predictions=False):
+        kept = {key[3] for key in training.fed.channel.recorder.stores}
+    assert ("derivative" in kept) is (COORDINATOR in who)
+    assert "model_gradient" in kept
+
+
+def test_what_reads_other_rows_is_given_all_of_them() -> None:
     seen = AttackSpec("", sample=60, sees_sample=True)
 
     def sees(name: str, spec: AttackSpec = seen, **params: Any) -> bool:

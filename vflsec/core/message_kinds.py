@@ -23,8 +23,8 @@ class MessageKind:
     Attributes:
         words: its plural, as in "the gradients it receives"; ``""`` for its name.
         has_rows: its rows are samples.
-        has_every_row: in training every row passes in it. A row that never did is none of an
-            attack that needs the kind.
+        has_every_row: in training every row passes in it, and none that is not trained on. A row
+            that never did is none of an attack that needs the kind.
         has_one_width: all of its rows have one shape, so that they make a table.
         comes_again: a step may send it twice about one row; the second is then told from the first.
         refines: one says all that earlier ones of its epoch and name said of its rows.

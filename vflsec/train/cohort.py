@@ -33,7 +33,7 @@ from vflsec.train.demand import Demand, list_recordings, list_sampled
 from vflsec.train.loop import predict, run_phases
 from vflsec.train.mechanism_counts import check_guarantee, collect_uses
 from vflsec.train.mechanism_forecast import take_first_steps
-from vflsec.train.views import build_grants, draw_asked, make_view, read_initial_states
+from vflsec.train.views import Asked, build_grants, draw_asked, make_view, read_initial_states
 
 if TYPE_CHECKING:
     from vflsec.epsilon.named_noise import NoiseWitness
@@ -128,10 +128,11 @@ class Training:
         graphs: bool = False,
     ) -> None:
         self.cells = list(cells) * (LEAST if len(cells) < LEAST else 1)
-        self.demands, self.progress, self.device = demands, progress, device
+        self.progress, self.device = progress, device
         self.graphs = partial(CudaGraphs, device) if graphs and device.type == "cuda" else None
         first = self.cells[0]
         self.algorithm: Algorithm = registry.algorithms.create(first.algorithm, first.params)
+        self.demands = [d.drop_locked(self.algorithm.servers) for d in demands]
         self.seeds = [c.seed for c in self.cells]
         self.stack = Stack.build(
             tasks, self.seeds, device, find_stored(first.dtype), find_products(first.dtype)
@@ -163,23 +164,23 @@ class Training:
         return fed
 
     def _list_asked(self) -> dict[Key, Tensor]:
-        """Of what attacks see a sample of: the places of all rows that any of them sees."""
+        """Of what attacks see a sample of: the places of all rows that any of them sees, and of
+        which such messages can come.
+        """
         n, sampled = len(self.stack.first.y), list_sampled(self.demands)
-        specs = itertools.chain.from_iterable(sampled.values())
-        tasks, drawn = self.tasks(), dict[tuple[str, int], Tensor]()
-        for spec, seed in itertools.product(specs, tasks):
+        tasks, drawn = self.tasks(), dict[tuple[str, int], Asked]()
+        for spec, seed in itertools.product(itertools.chain(*sampled.values()), tasks):
             if (spec.key, seed) not in drawn:
                 task = tasks[seed].of_label(spec.of_label)
-                drawn[spec.key, seed] = draw_asked(task, seed, spec).rows
-        return {
-            key: torch.cat(
-                [
-                    torch.cat([drawn[spec.key, seed] for spec in of]).unique() + r * n
-                    for r, seed in enumerate(self.seeds)
-                ]
-            )
-            for key, of in sampled.items()
-        }
+                drawn[spec.key, seed] = draw_asked(task, seed, spec)
+
+        def find(key: Key, seed: int) -> Tensor:
+            every = [drawn[spec.key, seed] for spec in sampled[key]]
+            trained = KINDS[key[2]].has_every_row
+            return torch.cat([of.trained if trained else of.rows for of in every]).unique()
+
+        seeds = list(enumerate(self.seeds))
+        return {key: torch.cat([find(key, seed) + r * n for r, seed in seeds]) for key in sampled}
 
     def run(self, predictions: bool = True) -> Iterator[Moment]:
         """Train; yields after every phase, before the next one begins.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Key, Recorder, store_of
+from vflsec.core.message_kinds import KINDS
 from vflsec.core.policy import Policy
 from vflsec.core.view import Need, as_needs
 from vflsec.specs import AttackSpec
@@ -43,6 +44,13 @@ class Demand:
             attack.policy(), spec.aux_rows, spec.victim,
             spec if attack.sees_sample(spec) else None,
         )  # fmt: skip
+
+    def drop_locked(self, servers: Collection[str]) -> Demand:
+        """The same without messages that take a key which none of the adversary's `servers` has."""
+        if not {*servers}.isdisjoint(self.adversary):
+            return self
+        needs = (n for n in self.needs if not n.kind or KINDS[n.kind].opened_by != "key")
+        return replace(self, needs=tuple(needs))
 
     @property
     def returned(self) -> bool:

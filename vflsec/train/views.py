@@ -89,9 +89,14 @@ class Asked:
     @property
     def rows(self) -> Tensor:
         """All of them, ascending."""
+        return torch.cat([self.trained, *self.targets.values()]).unique()
+
+    @property
+    def trained(self) -> Tensor:
+        """Those of training, ascending."""
         granted = [] if self.known is None else [self.known.rows]
         granted += [] if self.aux is None else [self.aux]
-        return torch.cat([*self.targets.values(), *granted]).unique()
+        return torch.cat([self.targets["train"], *granted]).unique()
 
 
 def draw_asked(task: Task, seed: int, spec: AttackSpec) -> Asked:
