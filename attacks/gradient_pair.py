@@ -38,6 +38,7 @@ class GradientPair(Attack):
     """No hyper-parameters."""
 
     needs = frozenset({"gradient_pair:all"})
+    reads_others = False
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     world = {"algorithm": "secureboost", "profile": "xgboost-open", "trees": 10}

@@ -41,6 +41,7 @@ class LeafColumns(Attack):
 
     needs = frozenset({"partition:all", "aux_rows"})
     optional = frozenset({"sent.partition:all"})
+    reads_others = False
     target: ClassVar[str] = "feature"
     world = {"algorithm": "secureboost", "trees": 20}
     seconds: ClassVar[float] = 0.1

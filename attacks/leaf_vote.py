@@ -49,6 +49,7 @@ class LeafVote(Attack):
     beside: bool = False
     needs = frozenset({"partition:all", "known_rows"})
     optional = frozenset({"sent.partition:all"})
+    reads_others = False
     quantities: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     world = {"algorithm": "secureboost", "trees": 20}

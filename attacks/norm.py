@@ -55,7 +55,7 @@ class Norm(Attack):
         return frozenset({f"gradient:{self.recorded_form}", "prior"})
 
     @property
-    def reads_batches(self) -> bool:  # type: ignore[override]
+    def reads_others(self) -> bool:
         return not self.accumulate
 
     def infer(self, view: View, rng: torch.Generator) -> Guess:

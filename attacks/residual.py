@@ -53,7 +53,7 @@ class Residual(Attack):
     variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
     needs = frozenset({"gradient:first", "gradient:mean", "sent.embedding:first", "known_rows"})
     quantities: ClassVar[bool] = True
-    reads_batches = True
+    reads_others = True
     world = {"batch_size": 32}
 
     def applicable(self, facts: Facts) -> str:

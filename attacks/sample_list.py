@@ -34,6 +34,7 @@ class SampleList(Attack):
     """No hyper-parameters."""
 
     needs = frozenset({"sample_list:all", "prior"})
+    reads_others = False
     binary_only = True
     world = {"algorithm": "secureboost", "trees": 10, "top": 0.2, "other": 0.1, "base": "prior"}
 

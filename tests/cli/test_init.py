@@ -413,8 +413,12 @@ def test_beyond_five_times_as_many_rows_attacks_see_it_alone(
 ) -> None:
     table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     monkeypatch.setattr(draft_text, "_SAMPLE", most)
-    assert init(table, "--label", "default", "--out", out) == 0
+    drafting = "--label", "default", "--out", out, "--drop", "region", "--algorithm", "secureboost"
+    assert init(table, *drafting) == 0
     assert load_scenario(out).root.audit.messages == drafted
+    names = {a.name for a in load_scenario(out).root.attack}
+    assert {"leaf_vote", "leaf_columns"} <= names
+    assert ("bin_sums" in names) is (drafted == "all")
 
 
 def test_wide_tables_are_guessed_on_fewer_rows(

@@ -307,7 +307,7 @@ def test_labels_after_a_policy_are_what_is_trained_on() -> None:
 
 def test_the_last_word_of_an_epoch_about_a_row_is_kept() -> None:
     """Of messages that refine each other, for each name and each set of replicas by itself."""
-    store = All(refines=True)
+    store = All(6, refines=True)
     told = [
         (0, "", [0, 1, 2, 3], [1, 2, 1, 2]), (0, "", [3, 1], [5, 6]), (0, "", [9], [7]),
         (1, "", [0, 1], [1, 1]), (1, "1", [0, 1], [2, 2]), (1, "1", [0, 1], [4, 4]),
@@ -323,3 +323,14 @@ def test_the_last_word_of_an_epoch_about_a_row_is_kept() -> None:
         (0, 0, 1), (0, 2, 1), (0, 3, 5), (0, 1, 6), (0, 9, 7), (1, 0, 1), (1, 1, 1), (1, 0, 4),
         (1, 1, 4),
     ]  # fmt: skip
+
+
+def test_of_messages_that_replicas_share_the_rows_that_these_ask_for_are_kept() -> None:
+    asked = torch.tensor([1, 3, 6 + 2, 12 + 5])
+    store = All(6, refines=True, asked=asked)
+    rows, nodes = (torch.arange(n, n + 6).expand(3, 6) for n in (0, 10))
+    for alive in ([True, False, False], [False, True, True]):
+        store.add(Message("partition", "a", "b", nodes, rows), torch.tensor(alive))
+    assert [store.table(r).rows.tolist() for r in range(3)] == [[1, 3], [2, 5], [2, 5]]
+    assert store.table(0).tensor.tolist() == [11, 13]
+    assert {m.tensor.untyped_storage().nbytes() for m, _ in store.kept} == {2 * 8}

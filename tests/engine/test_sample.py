@@ -148,16 +148,22 @@ def find_scores(tmp_path: Path, name: str, **more: Any) -> dict[tuple[str, ...],
 KEPT_OF_ALL = {
     "dictionary", "message_completion", "gradient_completion", "joint_completion", "zero_pattern",
     "norm(accumulate=False)", "glm_gradient", "reverse_multiplication", "gradient_pair",
-    "leaf_vote", "leaf_columns", "leaf_counts", "leaf_graph", "leaf_weight", "bin_sums",
+    "leaf_counts", "leaf_graph", "leaf_weight", "bin_sums",
 }  # fmt: skip
 """Attacks that are given the messages of all rows as before."""
 OF_ONE_ROW = {"norm", "norm(accumulate=scaled)", "direction", "direction(accumulate=False)",
               "direction(accumulate=scaled)", "hints",
-              "equation_solving(equations=score)"}  # fmt: skip
+              "equation_solving(equations=score)", "leaf_vote", "leaf_columns", "gradient_pair",
+              "sample_list"}  # fmt: skip
 """Those that read no other row's message but those of granted rows."""
 TREES = {
     "algorithm": [{"name": "secureboost", "trees": 2}], "defense": [],
     "attack": [{"name": "leaf_vote"}, {"name": "leaf_columns", "aux_rows": 30}],
+}  # fmt: skip
+GOSS = {
+    "algorithm": [{"name": "secureboost", "trees": 2, "profile": "xgboost-open", "top": 0.3,
+                   "other": 0.3, "base": "prior"}],
+    "defense": [], "attack": [{"name": "gradient_pair"}, {"name": "sample_list"}],
 }  # fmt: skip
 REGRESSION = {
     "algorithm": [{"name": "vertical_glm", "epochs": 2, "coordinator_knows": "rows"}],
@@ -168,7 +174,7 @@ REGRESSION = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("system", "least"), [({}, 15), (REGRESSION, 2), (TREES, 2)])
+@pytest.mark.parametrize(("system", "least"), [({}, 15), (REGRESSION, 2), (TREES, 2), (GOSS, 2)])
 def test_who_sees_a_sample_gets_what_a_whole_record_says_of_it(
     system: dict[str, Any], least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +240,9 @@ def test_what_reads_other_rows_is_given_all_of_them() -> None:
     assert sees("direction", accumulate=False)
     assert not sees("norm", accumulate=False)
     assert not sees("residual")
+    assert not sees("dictionary")
+    assert not sees("leaf_counts")
+    assert all(map(sees, ("leaf_vote", "leaf_columns", "gradient_pair", "sample_list")))
     assert not sees("norm", replace(seen, over_time=True))
     assert not sees("norm", replace(seen, sees_sample=False))
 

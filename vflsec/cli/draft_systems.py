@@ -37,6 +37,7 @@ class System:
         attacks: on labels, with their settings; None for those on gradients of networks.
         by_size: of these, attacks that tell classes by their sizes.
         columns: attacks on those of others by what is sent, with the keys of their sections.
+        whole: attacks that take much memory of a large table: comments where others see a sample.
     """
 
     settings: tuple[str, ...]
@@ -45,6 +46,7 @@ class System:
     attacks: tuple[tuple[str, Table], ...] | None = None
     by_size: frozenset[str] = frozenset()
     columns: tuple[tuple[str, Table], ...] = ()
+    whole: frozenset[str] = frozenset()
 
 
 _RANDOMISED = Sweep(
@@ -76,6 +78,7 @@ SYSTEMS: Mapping[str, System] = {
             ("leaf_columns", {"adversary": "active"}), ("leaf_columns", {"adversary": "passive"}),
             ("bin_sums", {}),
         ),
+        whole=frozenset({"leaf_counts", "bin_sums"}),
     ),
     "vertical_glm": System(
         ("# epochs = 20", "# batch_size = 320"),

@@ -79,8 +79,9 @@ class Attack:
             both ways.
         other_kinds: settings under which it reads messages of another kind, each a table of
             hyper-parameters. Traces in which such messages came are read by each.
-        reads_batches: True if it compares the rows of a batch in a form that has one message of a
-            row. It is then given those of all rows, also where attacks see a sample.
+        reads_others: False if its answers about rows stay the same without messages of rows that it
+            neither guesses nor was granted. Else it is given those of all rows, also where attacks
+            see a sample. By default True if it reads every message, with its place in a batch.
         quantities: True if it can guess a label that is a quantity. Then ``facts.classes`` is 1,
             known labels are float64 in standard deviations from the training mean, and the guess
             has one score a row, larger for larger values.
@@ -106,7 +107,6 @@ class Attack:
     numeric_only: ClassVar[bool] = False
     splits: ClassVar[tuple[str, ...]] = ("train",)
     absent: ClassVar[bool] = False
-    reads_batches: bool = False
     world: ClassVar[Params] = {}
     quick: ClassVar[Params] = {}
     tries: ClassVar[tuple[Params, ...]] = ()
@@ -181,7 +181,6 @@ class Attack:
             "other_kinds": ("a tuple of tables", are_settings(self.other_kinds)),
             "any_scale": ("a table", are_settings((self.any_scale,))),
             "absent": ("true or false", isinstance(self.absent, bool)),
-            "reads_batches": ("true or false", isinstance(self.reads_batches, bool)),
             "seconds": (
                 "a finite number >= 0",
                 check.is_number(self.seconds) and 0 <= self.seconds < float("inf"),
@@ -282,11 +281,16 @@ class Attack:
         """Its needs, and what it reads beside them if it passes."""
         return frozenset((*self.needs, *self.optional))
 
+    @property
+    def reads_others(self) -> bool:
+        """See above."""
+        return any(need.is_every for need in as_needs(self.looks_at))
+
     def sees_sample(self, spec: AttackSpec) -> bool:
-        """Whether it is given messages of the rows that it guesses or was granted alone, in forms
-        that have one message of a row. Who looks back reads all, of which these are folded.
+        """Whether it is given messages of the rows that it guesses or was granted alone. Who looks
+        back is given all, of which other forms are folded.
         """
-        return spec.sees_sample and not (spec.over_time or self.reads_batches)
+        return spec.sees_sample and not (spec.over_time or self.reads_others)
 
     @property
     def needs_own_training(self) -> bool:

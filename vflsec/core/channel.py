@@ -158,7 +158,8 @@ class Recorder:
                     most = self.expected.get((message.phase, way, message.kind, peer), 0)
                     beside = (*key[:4], form.replace("centred", "mean"), key[5])
                     self.stores[key] = (
-                        All(most, refines=KINDS[message.kind].refines) if not dense
+                        All(self.n, most, refines=KINDS[message.kind].refines, asked=asked)
+                        if not dense
                         else Centred(
                             self.replicas, self.n, partial(self.stores.get, beside), asked
                         )

@@ -248,6 +248,16 @@ def _by_batch(x: Tensor) -> Tensor:
     return x / widen(size, x)
 
 
+def _keep_some(message: Message, at: Tensor) -> Message:
+    """What a message says of its rows `at` (b,); replicas that are alike stay one tensor."""
+    assert message.rows is not None
+    alike = message.tensor.stride(0) == message.rows.stride(0) == 0
+    x, rows = (t[: 1 if alike else None, at] for t in (message.tensor, message.rows))
+    if alike:
+        x, rows = (t.expand(len(message.tensor), *t.shape[1:]) for t in (x, rows))
+    return replace(message, tensor=x, rows=rows)
+
+
 class _Block:
     """Messages of one replica one after the other, in memory that was set aside for all of them."""
 
@@ -282,17 +292,25 @@ class All:
     """Every message, as it passed.
 
     Args:
+        rows: N.
         most: how many rows will pass at most, where that is known; 0 if it is not.
         refines: whether a message replaces what earlier ones of its epoch and name say of its rows.
+        asked: as of :class:`Dense`; what is kept is of rows that any of a message's replicas asks
+            for.
     """
 
-    def __init__(self, most: int = 0, *, refines: bool = False) -> None:
-        self.most, self.refines = most, refines
+    def __init__(
+        self, rows: int, most: int = 0, *, refines: bool = False, asked: Tensor | None = None
+    ) -> None:
+        self.n, self.most, self.refines, self.asked = rows, most, refines, asked
+        self.mine: Tensor | None = None
         self.block: _Block | None = None
         self.kept: list[tuple[Message, Tensor | None]] = []
 
     def add(self, message: Message, alive: Tensor | None) -> None:
         """Keep a message, of the replicas that still train (R,); None is all of them."""
+        if self.asked is not None and message.rows is not None:
+            message = _keep_some(message, self._find_asked(message.rows, alive))
         if self.most and alive is None and not self.kept and len(message.tensor) == 1:
             self.block = self.block or _Block(message, self.most)
             if message.tensor.is_floating_point() and self.block.add(message):
@@ -301,6 +319,15 @@ class All:
             self._drop_older(message, alive)
         # The receiver may ask for gradients of what it got: those are not the observer's.
         self.kept.append((replace(message, tensor=message.tensor.detach()), alive))
+
+    def _find_asked(self, rows: Tensor, alive: Tensor | None) -> Tensor:
+        """Which of the rows (R, b) any replica asks for that still trains, (b,)."""
+        if self.mine is None:
+            self.mine = torch.zeros(len(rows) * self.n, dtype=torch.bool, device=rows.device)
+            self.mine[self.asked] = True
+        on = slice(None) if alive is None else alive.to(rows.device)
+        offset = torch.arange(len(rows), device=rows.device)[on].unsqueeze(1) * self.n
+        return self.mine[rows[on] + offset].any(0)
 
     def _drop_older(self, message: Message, alive: Tensor | None) -> None:
         """Drop what earlier messages of this epoch and name say of the rows of this one."""
@@ -314,8 +341,7 @@ class All:
                 return
             assert m.rows is not None
             at = stays[m.rows[0].clamp(max=len(stays) - 1)] | (m.rows[0] >= len(stays))
-            x, rows = (t[0][at].expand(len(t), -1, *t.shape[2:]) for t in (m.tensor, m.rows))
-            self.kept[k] = replace(m, tensor=x, rows=rows), alive
+            self.kept[k] = _keep_some(m, at), alive
 
     def origin(self) -> All:
         """Itself, as :meth:`Dense.origin`."""

@@ -325,7 +325,7 @@ def _count_recorded(group: Group) -> float:
     """Numbers that are recorded for attacks in each training, and given to them once more.
 
     Of a message the payload, and how often and when it came; of every message of every epoch also
-    whose it is. Where one of a row is kept there is room for all rows, of which training ones come.
+    whose it is. Where one of a row is kept, there is room for all rows that an attack sees.
     Messages about no row are few beside these.
     """
     system = System(group.data, group.cells[0])
@@ -335,15 +335,17 @@ def _count_recorded(group: Group) -> float:
     kept: dict[tuple[tuple[str, ...], str], float] = {}
     for spec in group.attacks:
         attack = registry.attacks.create(spec.name, spec.params)
+        some = spec.sample if attack.sees_sample(spec) else math.inf
         for need in as_needs(attack.looks_at):
             if not system.records(need, spec.adversary):
                 continue
-            width = cut if KINDS[need.kind].comes_again else 1
+            kind = KINDS[need.kind]
+            width = cut if kind.comes_again else 1
             if spec.over_time or need.is_every:
-                numbers = 2 * passed * times * (width + 6)
+                numbers = 2 * min(some, passed) * times * (width + 6)
             else:
-                some = 4 * spec.sample if attack.sees_sample(spec) else math.inf
-                numbers = min(some, group.data.rows + passed) * (width + 3)
+                room = min(some if kind.has_every_row else 2 * some, group.data.rows)
+                numbers = (room + min(some, passed)) * (width + 3)
             key = spec.adversary, str(need)
             kept[key] = max(kept.get(key, 0.0), numbers)
     return sum(kept.values())

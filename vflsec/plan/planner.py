@@ -17,7 +17,6 @@ from vflsec.config.scenario import Scenario
 from vflsec.config.sections import Algorithm, Data
 from vflsec.config.sections import Attack as AttackSection
 from vflsec.core.attack import Attack
-from vflsec.core.needs import as_needs
 from vflsec.data.load import load_source
 from vflsec.data.prepare import build_schema
 from vflsec.data.source import Source
@@ -209,8 +208,7 @@ class _Planner:
         attack: Any = registry.attacks.create(section.name, flat_params(section))
         sees = bool(self._rows_guessed(attack))
         spec = AttackSpec(section.name, over_time=section.over_time, sees_sample=sees)
-        every = any(need.is_every for need in as_needs(attack.looks_at))
-        return every or not attack.sees_sample(spec)
+        return not attack.sees_sample(spec)
 
     def _rows_guessed(self, attack: Any) -> int:
         """Of how many rows an attack is asked, 0 for all: a share is one answer about all that it

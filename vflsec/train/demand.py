@@ -78,7 +78,7 @@ def list_sampled(demands: Iterable[Demand]) -> dict[Key, list[AttackSpec]]:
             asked.setdefault((party, way, kind, store_of(form)), []).append(d.sees)
     return {
         key: [spec for spec in of if spec is not None]
-        for key, of in asked.items() if None not in of and key[3] != "all"
+        for key, of in asked.items() if None not in of
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
 from vflsec.core.attack import Attack
-from vflsec.core.channel import Key, store_of
+from vflsec.core.channel import Key
 from vflsec.core.federation import Federation
 from vflsec.core.quantity_questions import assign_turns, find_unclear
 from vflsec.core.rng import generator
@@ -118,14 +118,10 @@ def draw_asked(task: Task, seed: int, spec: AttackSpec) -> Asked:
 
 
 def keep_asked(tables: Tables, rows: Tensor) -> dict[Key, Table]:
-    """Messages about these rows, of forms that have one message of a row; others as they are."""
-    kept, out = {}, {}
-    for key, table in tables.items():
-        whole = store_of(key[2].partition("#")[0]) == "all"
-        if not whole and id(table) not in kept:
-            kept[id(table)] = table.take(torch.isin(table.rows, rows) | (table.rows < 0))
-        out[key] = table if whole else kept[id(table)]
-    return out
+    """Messages about these rows, and about no row."""
+    every = {id(table): table for table in tables.values()}
+    kept = {k: t.take(torch.isin(t.rows, rows) | (t.rows < 0)) for k, t in every.items()}
+    return {key: kept[id(table)] for key, table in tables.items()}
 
 
 def build_grants(task: Task, seed: int, d: Demand) -> dict[str, Any]:
