@@ -305,11 +305,15 @@ measured."""
 
 
 def _compute_memory(groups: Sequence[Group]) -> int:
-    """Bytes: the libraries, the tables and answers, and what the largest cohort holds."""
+    """Bytes: the libraries, the tables and answers, and what the largest cohort holds.
+
+    Tables of each seed are held twice, in float32, by the columns of the party that has most.
+    """
     largest = 0.0
     for g in groups:
         size, stacked = 8 if g.cells[0].dtype == "float64" else 4, min(32, len(g.cells))
-        needed: float = g.data.rows * 8 * _COLUMNS
+        seeds = len({cell.seed for cell in g.cells[:32]})
+        needed: float = g.data.rows * 8 * (_COLUMNS + seeds * g.data.width)
         needed += size * stacked * (g.data.rows * _HELD + _count_recorded(g))
         asked = [
             min(_count_labelled(g), a.sample or math.inf)
