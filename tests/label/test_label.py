@@ -53,6 +53,26 @@ def test_a_kind_is_found_by_its_code_its_name_and_its_truth(label: Label) -> Non
     assert len(codes) == len(KINDS) == len(get_args(TaskName))
 
 
+def test_a_kind_may_have_classes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One beside Classes with a number of classes could not be stored: nothing was imported."""
+
+    class Grades(Classes):
+        codes = range(-99, -1)
+        code = property(lambda self: -self.count)
+
+        @classmethod
+        def build(cls, classes: int, names: tuple[str, ...]) -> Grades:
+            return cls(abs(classes))
+
+    monkeypatch.setattr("vflsec.label.KINDS", (*KINDS, Grades))
+    make_label.cache_clear()
+    try:
+        assert make_label(-4) == Grades(4)
+        assert [make_label(c).code for c in (-1, 0, 1, 2, 7, -4)] == [-1, 0, 1, 2, 7, -4]
+    finally:
+        make_label.cache_clear()
+
+
 @pytest.mark.parametrize("label", KIND_VALUES, ids=lambda k: k.name)
 def test_what_a_kind_names_exists(label: Label) -> None:
     """Its metrics are meant for its truth, and its positive control has labels of this kind."""

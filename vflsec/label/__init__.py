@@ -36,10 +36,9 @@ TaskName = Literal["classification", "regression", "multilabel", "counts"]
 KINDS: tuple[type[Label], ...] = (Classes, Quantity, MultiLabel, Counts)
 """Every kind of label, classes first."""
 
-PRIMARY = tuple(dict.fromkeys(k.build(0, ()).choose_primary() for k in KINDS if k is not Classes))
+PRIMARY = tuple(dict.fromkeys(metric for kind in KINDS for metric in kind.measures[:1]))
 """Metrics that verdicts rest on wherever a label has them: those of kinds that are no classes."""
 
-_BY_CODE = {kind.build(0, ()).code: kind for kind in KINDS if kind is not Classes}
 _BY_NAME = {kind.name: kind for kind in KINDS}
 _BY_TARGET = {kind.target: kind for kind in KINDS}
 
@@ -52,7 +51,7 @@ def make_label(code: int, names: tuple[str, ...] = ()) -> Label:
         code: :attr:`Label.code`.
         names: of several labels, else empty.
     """
-    return _BY_CODE.get(code, Classes).build(code, names)
+    return next((kind for kind in KINDS if code in kind.codes), Classes).build(code, names)
 
 
 def make_named_label(name: str, classes: int, names: tuple[str, ...]) -> Label:

@@ -33,6 +33,7 @@ class Classes(Label):
 
     count: int
     name: ClassVar[str] = "classification"
+    codes: ClassVar[range] = range(2, 2**62)
     target: ClassVar[str] = "label"
     missing: ClassVar[float] = -1
     floating: ClassVar[bool] = False

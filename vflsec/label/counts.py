@@ -24,7 +24,7 @@ class Counts(Number):
     """A count as it is; an answer is the logarithm of its mean."""
 
     name: ClassVar[str] = "counts"
-    code: ClassVar[int] = -1
+    codes: ClassVar[range] = range(-1, 0)
     target: ClassVar[str] = "count"
     control: ClassVar[str] = "count_gaussian"
     noun: ClassVar[str] = "a count"

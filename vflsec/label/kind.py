@@ -27,6 +27,7 @@ class Label(ABC):
 
     Attributes:
         name: what ``task`` under ``[data]`` calls it.
+        codes: what it is stored as; of a kind with several classes one for each number of them.
         target: of a :class:`vflsec.core.guess.Truth` and of a guess that is compared with it.
         missing: what stands where a row has no label.
         floating: whether truth is float64.
@@ -46,6 +47,7 @@ class Label(ABC):
     """
 
     name: ClassVar[str]
+    codes: ClassVar[range]
     target: ClassVar[str]
     missing: ClassVar[float] = float("nan")
     floating: ClassVar[bool] = True
@@ -69,9 +71,9 @@ class Label(ABC):
         """This kind, of so many classes and with these names of several labels."""
 
     @property
-    @abstractmethod
     def code(self) -> int:
         """How it is stored and handed to plug-ins, as ``classes``: C, 1 or 0."""
+        return self.codes[0]
 
     @property
     @abstractmethod

@@ -31,7 +31,7 @@ class MultiLabel(Label):
 
     names: tuple[str, ...] = ()
     name: ClassVar[str] = "multilabel"
-    code: ClassVar[int] = 0
+    codes: ClassVar[range] = range(1)
     target: ClassVar[str] = "labels"
     by_part: ClassVar[bool] = True
     control: ClassVar[str] = "several_gaussian"

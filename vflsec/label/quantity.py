@@ -22,7 +22,7 @@ class Quantity(Number):
     """A quantity, in standard deviations from its mean over the labelled training rows."""
 
     name: ClassVar[str] = "regression"
-    code: ClassVar[int] = 1
+    codes: ClassVar[range] = range(1, 2)
     target: ClassVar[str] = "value"
     questions: ClassVar[dict[str, float]] = dict(QUESTIONS)
     noun: ClassVar[str] = "a quantity"

@@ -153,7 +153,7 @@ class Boosting:
     def _count_classes(self) -> Floats:
         """What row sets are counted by: classes of each row (n, C), or 1 where there are none."""
         if self.y.ndim == 1:
-            return np.eye(self.label.code)[self.y.astype(np.int64)]
+            return np.eye(self.label.sides)[self.y.astype(np.int64)]
         if self.label.floating:
             return np.ones((len(self.y), 1))
         return np.asarray(self.y, dtype=np.float64)
