@@ -16,27 +16,23 @@ ALIBI", NeurIPS 2021, arXiv:2106.03408, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.defenses.label_dp import released
+from vflsec.defenses.label_dp import Released
 from vflsec.nn.loss import cross_entropy
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
+from vflsec.plugin import Own, registry
 
 
 @registry.defense
 @dataclass(frozen=True)
-class Alibi(Policy):
+class Alibi(Released):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "1 / epsilon"
-    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
-    counted = "labels"
+    accountant = "Laplace mechanism (L1 sensitivity 2)"
     by_row = True
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
@@ -56,9 +52,6 @@ class Alibi(Policy):
         scale = 2.0 * own.column(log_p).clamp_min(1e-12)
         target = own.choose(posterior(y.to(log_p), prior, scale), y.to(log_p))
         return cross_entropy(logits, target)
-
-    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return released(strength, facts, "Laplace mechanism (L1 sensitivity 2)")
 
 
 def one_hot(y: Tensor, classes: int, dtype: torch.dtype) -> Tensor:

@@ -19,27 +19,23 @@ arXiv:2307.10318 (2023), the defense Grafting-LDP; scores before grafting: this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from torch import Tensor
 
 from vflsec.defenses.id_lmid import find_hidden, find_open_nodes
-from vflsec.defenses.label_dp import LabelDP, released
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, registry
+from vflsec.defenses.label_dp import LabelDP, Released
+from vflsec.plugin import Guarantee, Own, RunFacts, registry
 
 ALIASES = ("grafting_ldp",)
 
 
 @registry.defense
 @dataclass(frozen=True)
-class Grafting(Policy):
+class Grafting(Released):
     """No hyper-parameters."""
 
-    strengths: ClassVar[str] = "1 / epsilon"
-    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
-    counted = "labels"
+    accountant = "closed form of randomised response"
     by_row = True
     world = {"algorithm": "secureboost", "profile": "paper"}
 
@@ -57,7 +53,7 @@ class Grafting(Policy):
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         if shown := find_open_nodes(facts):
             return Guarantee(reason=f"{shown}, also of branches regrown on true labels")
-        found = released(strength, facts, "closed form of randomised response")
+        found = super().guarantee(strength, facts)
         if found.epsilon is None:
             return found
         return replace(

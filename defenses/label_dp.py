@@ -47,9 +47,25 @@ def keep_probability(epsilon: Tensor | float, classes: int) -> Tensor:
     return 1.0 / (1.0 + (classes - 1) * torch.exp(-eps))
 
 
+class Released(Policy):
+    """A policy that answers once for every label, and remembers its answer.
+
+    Class attributes:
+        accountant: who computed the epsilon of an answer.
+    """
+
+    strengths: ClassVar[str] = "1 / epsilon"
+    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
+    counted = "labels"
+    accountant: ClassVar[str]
+
+    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
+        return released(strength, facts, self.accountant)
+
+
 @registry.defense
 @dataclass(frozen=True)
-class LabelDP(Policy):
+class LabelDP(Released):
     """Hyper-parameters.
 
     Attributes:
@@ -57,9 +73,7 @@ class LabelDP(Policy):
     """
 
     correct: bool = False
-    strengths: ClassVar[str] = "1 / epsilon"
-    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
-    counted = "labels"
+    accountant = "randomised response"
     by_row = True
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
@@ -88,7 +102,7 @@ class LabelDP(Policy):
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         gain = math.tanh(0.5 / strength) if strength > 0 else 1.0
         return released(
-            strength, facts, "randomised response",
+            strength, facts, self.accountant,
             leaves=f"{PREDICTED} (a binary guess gains at most {gain:.3f}), features, labels "
             "outside the run",
         )  # fmt: skip

@@ -41,18 +41,17 @@ this package's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.core import accountants
 from vflsec.defenses.alibi import one_hot
-from vflsec.defenses.label_dp import keep_probability, released
+from vflsec.defenses.label_dp import Released, keep_probability
 from vflsec.defenses.rr_prior import draw
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Own, check, registry
 
 ALIASES = ("private_prior",)
 
@@ -64,7 +63,7 @@ FLOOR = 0.02  # of a share
 
 @registry.defense
 @dataclass(frozen=True)
-class LearnedPrior(Policy):
+class LearnedPrior(Released):
     """Hyper-parameters.
 
     Attributes:
@@ -72,9 +71,7 @@ class LearnedPrior(Policy):
     """
 
     share: check.OpenUnit = 0.1
-    strengths: ClassVar[str] = "1 / epsilon"
-    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
-    counted = "labels"
+    accountant = "noisy sum and randomised response"
 
     def labels(self, y: Tensor, own: Own) -> Tensor:
         """Class shares (R, n, C); zeros where the label is unknown."""
@@ -105,9 +102,6 @@ class LearnedPrior(Policy):
             mixed = (one_hot(answer, c, torch.float64)[0] + w * prior) / (1 + w)
             out[r] = torch.where(known.unsqueeze(1), mixed, 0.0)
         return own.choose(out, hot).to(y.device, own.rng.dtype)
-
-    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return released(strength, facts, "noisy sum and randomised response")
 
 
 def response(epsilon: float, classes: int) -> Tensor:

@@ -20,23 +20,23 @@ NeurIPS 2021, arXiv:2102.06062, algorithm 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from vflsec.defenses.label_dp import released
+from vflsec.defenses.label_dp import Released
 from vflsec.defenses.rr_prior import draw, matrix
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.plugin import Own, check, registry
 
 ALIASES = ("lp_2st", "lp2st", "lpmst")
 
 
 @registry.defense
 @dataclass(frozen=True)
-class LPMST(Policy):
+class LPMST(Released):
     """Hyper-parameters.
 
     Attributes:
@@ -48,9 +48,7 @@ class LPMST(Policy):
     stages: Annotated[int, check.at_least(2)] = 2
     first: check.OpenUnit = 0.6
     temperature: check.Positive = 1.0
-    strengths: ClassVar[str] = "1 / epsilon"
-    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
-    counted = "labels"
+    accountant = "randomised response with prior, in parallel"
 
     @property
     def trainings(self) -> int:  # type: ignore[override]
@@ -93,9 +91,6 @@ class LPMST(Policy):
             out[r] = answers[r]
         own.memory["released"] = answers
         return out
-
-    def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
-        return released(strength, facts, "randomised response with prior, in parallel")
 
 
 def _matrix(prior: Tensor, strength: float) -> Tensor:

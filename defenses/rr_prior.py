@@ -18,23 +18,21 @@ NeurIPS 2021, arXiv:2102.06062, algorithm 2 and theorem 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from vflsec.core import accountants
-from vflsec.defenses.label_dp import released
-from vflsec.plugin import Guarantee, Own, Policy, RunFacts, check, registry
+from vflsec.defenses.label_dp import Released, released
+from vflsec.plugin import Guarantee, Own, RunFacts, check, registry
 
 ALIASES = ("rrwithprior", "rr_with_prior")
 
 
 @registry.defense
 @dataclass(frozen=True)
-class RRPrior(Policy):
+class RRPrior(Released):
     """Hyper-parameters.
 
     Attributes:
@@ -44,9 +42,7 @@ class RRPrior(Policy):
 
     prior: tuple[check.Unit, ...] = ()
     share: check.OpenUnit = 0.1
-    strengths: ClassVar[str] = "1 / epsilon"
-    natural: ClassVar[Mapping[str, Callable[[float], float]]] = {"epsilon": lambda e: 1.0 / e}
-    counted = "labels"
+    accountant = "randomised response with prior"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +97,7 @@ class RRPrior(Policy):
 
     def guarantee(self, strength: float, facts: RunFacts) -> Guarantee:
         return released(
-            strength, facts, "randomised response with prior",
+            strength, facts, self.accountant,
             given="a prior that is not of these labels" if self.prior else "",
         )  # fmt: skip
 
