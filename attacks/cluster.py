@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec.core.attack import OTHER_FORMS
+from vflsec.core.attack import OTHER_FORMS, ReadsGradients
 from vflsec.inference.clustering_points import Points, assign, k_means, make_points
-from vflsec.plugin import Accumulate, Attack, Guess, View, check, registry
+from vflsec.plugin import Guess, View, check, registry
 
 ALIASES = ("grad_cluster", "gradient_clustering")
 FAMILY = "clusters"
@@ -37,25 +37,20 @@ FAMILY = "clusters"
 
 @registry.attack
 @dataclass(frozen=True)
-class Cluster(Attack):
-    """Hyper-parameters.
+class Cluster(ReadsGradients):
+    """Hyper-parameters beside those of an attack on gradients.
 
     Attributes:
         on: ``gradient`` (received) or ``embedding`` (own, after training).
         names: how clusters become classes: ``size`` or ``known``.
         metric: ``euclid``, or ``cosine`` (vectors are given length 1 first).
         restarts: starts of k-means.
-        accumulate: gradients only: average each row's gradients over epochs first;
-            ``"scaled"``: after dividing by its batch's root mean square row norm.
-        epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
     on: Literal["gradient", "embedding"] = "gradient"
     names: Literal["size", "known"] = "size"
     metric: Literal["euclid", "cosine"] = "euclid"
     restarts: check.Count = 8
-    accumulate: Accumulate = True
-    epoch: Literal["first", "last"] = "first"
     any_scale = {"accumulate": "scaled"}
     tries = (
         *OTHER_FORMS, {"names": "known"}, {"names": "known", "accumulate": "scaled"},

@@ -23,12 +23,13 @@ federated learning", USENIX Security 2022, section 5.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
+from vflsec.core.attack import ReadsGradients
 from vflsec.inference.score_orientation import read
-from vflsec.plugin import Accumulate, Attack, Facts, Guess, View, registry
+from vflsec.plugin import Facts, Guess, View, registry
 
 ALIASES = ("dli", "direct_label_inference")
 FAMILY = "single_gradients"
@@ -36,17 +37,9 @@ FAMILY = "single_gradients"
 
 @registry.attack
 @dataclass(frozen=True)
-class Direct(Attack):
-    """Hyper-parameters.
+class Direct(ReadsGradients):
+    """Hyper-parameters: those of an attack on gradients."""
 
-    Attributes:
-        accumulate: average each row's gradients over epochs first; ``"scaled"``: after
-            dividing by its batch's root mean square row norm.
-        epoch: which epoch is used if not: ``first`` or ``last``.
-    """
-
-    accumulate: Accumulate = True
-    epoch: Literal["first", "last"] = "first"
     labelwise: ClassVar[bool] = True
     world = {"top": (), "linear_top": False, "aggregation": "sum"}
 

@@ -24,10 +24,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
-from vflsec.core.attack import OTHER_FORMS
+from vflsec.core.attack import OTHER_FORMS, ReadsGradients
 from vflsec.plugin import (
-    Accumulate,
-    Attack,
     Guess,
     ThreatModelError,
     View,
@@ -41,23 +39,18 @@ FAMILY = "single_gradients"
 
 @registry.attack
 @dataclass(frozen=True)
-class Direction(Attack):
-    """Hyper-parameters.
+class Direction(ReadsGradients):
+    """Hyper-parameters beside those of an attack on gradients.
 
     Attributes:
         measure: ``cosine`` or ``inner`` (inner product, which keeps the length).
         positives: how many known positives serve as references, in grant order.
         negatives: use as many known negatives as well, as far as there are any.
-        accumulate: average each row's gradients over epochs first; ``"scaled"``: after
-            dividing by its batch's root mean square row norm.
-        epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
     measure: Literal["cosine", "inner"] = "cosine"
     positives: check.Count = 1
     negatives: bool = True
-    accumulate: Accumulate = True
-    epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     tries = (

@@ -23,11 +23,9 @@ from typing import ClassVar, Literal
 
 import torch
 
-from vflsec.core.attack import OTHER_FORMS
+from vflsec.core.attack import OTHER_FORMS, ReadsGradients
 from vflsec.inference.clustering_points import make_points
 from vflsec.plugin import (
-    Accumulate,
-    Attack,
     Guess,
     ThreatModelError,
     View,
@@ -41,23 +39,18 @@ FAMILY = "single_gradients"
 
 @registry.attack
 @dataclass(frozen=True)
-class Hints(Attack):
-    """Hyper-parameters.
+class Hints(ReadsGradients):
+    """Hyper-parameters beside those of an attack on gradients.
 
     Attributes:
         measure: ``projection`` or ``distance``.
         hints: k, how many known positives are used, in grant order.
         negatives: use as many known negatives as well, as far as there are any.
-        accumulate: average each row's gradients over epochs first; ``"scaled"``: after
-            dividing by its batch's root mean square row norm.
-        epoch: which epoch is used if not: ``first`` or ``last``.
     """
 
     measure: Literal["projection", "distance"] = "projection"
     hints: check.Count = 5
     negatives: bool = True
-    accumulate: Accumulate = True
-    epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     tries = (

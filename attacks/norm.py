@@ -20,13 +20,13 @@ arXiv:2102.08504, section 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
-from vflsec.core.attack import OTHER_FORMS
+from vflsec.core.attack import OTHER_FORMS, ReadsGradients
 from vflsec.inference.score_orientation import find_orientation, within_groups
-from vflsec.plugin import Accumulate, Attack, Guess, View, registry
+from vflsec.plugin import Guess, View, registry
 
 ALIASES = ("ns", "norm_score")
 FAMILY = "single_gradients"
@@ -34,17 +34,9 @@ FAMILY = "single_gradients"
 
 @registry.attack
 @dataclass(frozen=True)
-class Norm(Attack):
-    """Hyper-parameters.
+class Norm(ReadsGradients):
+    """Hyper-parameters: those of an attack on gradients."""
 
-    Attributes:
-        accumulate: average each row's gradients over epochs before taking the norm; ``"scaled"``:
-            after dividing by its batch's root mean square row norm.
-        epoch: which epoch is used if not: ``first`` or ``last``.
-    """
-
-    accumulate: Accumulate = True
-    epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     labelwise: ClassVar[bool] = True
     any_scale = {"accumulate": "scaled"}

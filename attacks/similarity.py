@@ -29,12 +29,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vflsec.core.attack import OTHER_FORMS
+from vflsec.core.attack import OTHER_FORMS, ReadsGradients
 from vflsec.inference.clustering_points import Points, k_means, make_points
 from vflsec.inference.completion import assign_folds, cv_score
 from vflsec.plugin import (
-    Accumulate,
-    Attack,
     Guess,
     View,
     check,
@@ -53,21 +51,16 @@ ENOUGH = 20_000
 
 @registry.attack
 @dataclass(frozen=True)
-class Similarity(Attack):
-    """Hyper-parameters.
+class Similarity(ReadsGradients):
+    """Hyper-parameters beside those of an attack on gradients.
 
     Attributes:
         on: ``gradient`` (received) or ``embedding`` (own, after training).
         variants: which compete in cross-validation; ties go to the earlier one.
-        accumulate: gradients only: average each row's gradients over epochs first;
-            ``"scaled"``: after dividing by its batch's root mean square row norm.
-        epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
     on: Literal["gradient", "embedding"] = "gradient"
     variants: Annotated[tuple[str, ...], check.some_of(VARIANTS)] = VARIANTS
-    accumulate: Accumulate = True
-    epoch: Literal["first", "last"] = "first"
     labelwise: ClassVar[bool] = True
     tries = (*OTHER_FORMS, {"on": "embedding"})
     seconds: ClassVar[float] = 0.1

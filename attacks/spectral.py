@@ -29,9 +29,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from vflsec.core.attack import ReadsGradients
 from vflsec.inference.clustering_points import first_direction, lower_cluster, make_points
 from vflsec.inference.score_orientation import find_orientation
-from vflsec.plugin import Accumulate, Attack, Guess, View, registry
+from vflsec.plugin import Guess, View, registry
 
 ALIASES = ("pca", "spectral_attack")
 FAMILY = "clusters"
@@ -39,23 +40,18 @@ FAMILY = "clusters"
 
 @registry.attack
 @dataclass(frozen=True)
-class Spectral(Attack):
-    """Hyper-parameters.
+class Spectral(ReadsGradients):
+    """Hyper-parameters beside those of an attack on gradients.
 
     Attributes:
         on: ``embedding`` (own, after training) or ``gradient`` (received).
         score: ``signed`` projection, or ``squared``.
         orient: ``known`` (by known rows) or ``size`` (the smaller cluster is the rare class).
-        accumulate: gradients only: average each row's gradients over epochs first;
-            ``"scaled"``: after dividing by its batch's root mean square row norm.
-        epoch: gradients only: which epoch is used if not: ``first`` or ``last``.
     """
 
     on: Literal["embedding", "gradient"] = "embedding"
     score: Literal["signed", "squared"] = "signed"
     orient: Literal["known", "size"] = "known"
-    accumulate: Accumulate = True
-    epoch: Literal["first", "last"] = "first"
     binary_only: ClassVar[bool] = True
     tries = (
         {"score": "squared"}, {"orient": "size"}, {"on": "gradient"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vflsec.core import check
@@ -305,6 +305,20 @@ class Attack:
     def params(self) -> dict[str, Any]:
         """Hyper-parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ReadsGradients(Attack):
+    """Hyper-parameters of an attack on each row's gradient of one epoch, or of all.
+
+    Attributes:
+        accumulate: average each row's gradients over epochs first; ``"scaled"``: after dividing by
+            its batch's root mean square row norm.
+        epoch: which epoch is used if not: ``first`` or ``last``.
+    """
+
+    accumulate: Accumulate = True
+    epoch: Literal["first", "last"] = "first"
 
 
 def describe_scoring(attack: Attack) -> tuple[str, str, int]:
