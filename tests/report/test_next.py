@@ -265,6 +265,33 @@ def test_seeds_for_a_typed_gate_are_judged_by_it_again() -> None:
     assert float(gate.rpartition("--max=")[2]) == v.gate.max
 
 
+def test_seeds_with_nothing_to_score_are_counted_and_lack_nothing() -> None:
+    """Of ten trainings five had no row of a rare class: as many seeds are advised twice over."""
+    point = make_point(NONE, "norm", "label", 0.08, 0.05)
+    assert point.leakage is not None
+    more = point.leakage.seeds_until(LIMIT.threshold, 0.05, 0.05)
+    half = {"planned": 10, "unscored": 5, "leakage": replace(point.leakage, trainings=2.0)}
+    rare = replace(point, **half)
+    found = make_summary([rare], [LIMIT])
+    assert found.gates[0].more_seeds == 2 * more
+    (step, *_) = advice.next_steps(replace(found, command=Command("a.toml", (), "out/a")))
+    assert int(shlex.split(step.command)[-1]) == 10 + 2 * more
+    sure = replace(rare, leakage=make_point(NONE, "norm", "label", 0.0).leakage)
+    assert make_summary([sure], [LIMIT]).gates[0].verdict == "PASS"
+    lost = make_summary([replace(sure, unscored=0)], [LIMIT]).gates[0]
+    assert lost.rule is Rule.UNDERPOWERED
+
+
+@pytest.mark.parametrize(("target", "rows"), [
+    ("label", "known_rows"), ("attribute", "aux_rows"), ("membership", "test rows"),
+])  # fmt: skip
+def test_more_rows_are_those_that_the_attack_takes(target: str, rows: str) -> None:
+    found = make_summary([make_point(NONE, "norm", "label", 0.1, 0.2)], [LIMIT])
+    (v,) = found.gates
+    v = replace(v, stuck=True, more_seeds=None, rule=Rule.UNDECIDED, target=target)
+    assert f"more {rows}," in advice.next_steps(replace(found, gates=(v,)))[0].text
+
+
 def test_no_seeds_are_advised_beside_a_failed_gate(tmp_path: Path) -> None:
     """`--until-decided` ends at a FAIL: the step added no seed, and was advised again."""
     gates = gate(max=0.2) + gate(metric="utility_drop", max=0.1)

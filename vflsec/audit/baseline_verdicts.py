@@ -103,7 +103,7 @@ def judge_regressions(
         short = _find_shortfall(
             of,
             len(now[same[k]][find_least(now[same[k]])]),
-            planned[one.training],
+            planned[one.training] - result_row.count_unscored(of),
             len(before[k][find_least(before[k])]),
         )
         warned = worth.get(one.training), others.get(one.dataset)
@@ -200,7 +200,7 @@ def _find_shortfall(
 
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
-    fewest = min(r.n for r in rows)
+    fewest = min((r.n for r in rows if r.value is not None), default=0)
     return verdict_text.find_lack(
         (Shortfall.MISSING_SEEDS, "it", seeds, planned),
         (Shortfall.FEW_SEEDS, "it", seeds, MIN_SEEDS),

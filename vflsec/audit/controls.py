@@ -183,10 +183,12 @@ class Leakage:
     Attributes:
         against: each control, the least mean advantage first; not empty.
         named: name of the control named beforehand, on which upper bounds rest.
+        trainings: that it takes for a seed with a figure; above 1 where some have nothing to score.
     """
 
     against: tuple[Against, ...]
     named: str
+    trainings: float = 1.0
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Leakage | None:
@@ -198,7 +200,10 @@ class Leakage:
                     tuple(of) if (of := v.get("ratio")) else None)
             for k, v in (row.get("controls") or {}).items()
         ]  # fmt: skip
-        return cls(_ordered(every), str(row["named"])) if every else None
+        if not every:
+            return None
+        trainings = [v.get("trainings", 1.0) for v in row["controls"].values()]
+        return cls(_ordered(every), str(row["named"]), trainings[0])
 
     @classmethod
     def between(
@@ -284,7 +289,7 @@ class Leakage:
         now = min(a.n for a in self.against)
         tries = range((MOST_FORESEEN - 1) * now + 1)  # the more seeds, the less has to leak
         more = bisect_left(tries, -size, key=lambda m: -(self.detectable(alpha, more=m) or 0.0))
-        return more if more < len(tries) else None
+        return math.ceil(more * self.trainings) if more < len(tries) else None
 
     def seeds_until(self, limit: float, alpha: float, level: float) -> int | None:
         """Seeds to add until this is decided, spreads as seen; None if too many would be.
@@ -304,7 +309,9 @@ class Leakage:
         now = min(a.n for a in ask)
         tries = range(max(now, 2), MOST_FORESEEN * now + 1)
         at = bisect_left(tries, True, key=is_decided)  # what is decided stays so with more seeds
-        return max(tries[at] - now, 1) if at < len(tries) else None
+        if at == len(tries):
+            return None
+        return math.ceil(max(tries[at] - now, 1) * self.trainings)
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
         """Each control's figures as plain values, for a point; read back by :meth:`of`."""
@@ -314,8 +321,14 @@ class Leakage:
             | ({"apart": True} if a.apart else {})
             | ({"floored": list(a.floored)} if a.floored else {})
             | ({"ratio": list(a.ratio)} if a.ratio else {})
+            | ({"trainings": self.trainings} if self.trainings != 1 else {})
             for a in self.against
         }
+
+
+def count_trainings(planned: int, unscored: int) -> float:
+    """Of so many trainings how many it takes for one that has something to score."""
+    return planned / (planned - unscored) if unscored < planned else 1.0
 
 
 def _floor(

@@ -130,7 +130,7 @@ class Candidate:
         levels = (alpha, level) if self.sign > 0 else (level, alpha)
         asked = [self.leak]
         if self.reversed is not None and self.is_reversed_open(alpha):
-            asked.append(Leakage((self.reversed,), ""))
+            asked.append(Leakage((self.reversed,), "", self.leak.trainings))
         found = [x.seeds_until(self.limit, *levels) for x in asked]
         return None if None in found else max(x for x in found if x is not None)
 

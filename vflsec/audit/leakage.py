@@ -31,6 +31,7 @@ from vflsec.audit.point import (
 )
 from vflsec.audit.result_row import (
     ResultRow,
+    count_unscored,
     find_declined,
     name_controls,
     read_advantages,
@@ -363,10 +364,11 @@ class _Summary:
             **self._utility(at),
             primary=first.primary,
             n=max(r.n for r in rows),
-            n_least=min((r.n for r in ok), default=0),
+            n_least=min((r.n for r in ok if r.value is not None), default=0),
             chance=next((r.chance for r in ok if r.chance is not None), None),
             leakage=leak,
             planned=self.planned[at.training],
+            unscored=count_unscored(ok) if at.attack else 0,
             seeds=len(reached),
             failed=len({r.seed for r in rows if r.status == "error"}),
             failed_trainings=self.lost[at.training],
@@ -400,7 +402,9 @@ class _Summary:
         against = leak.against if ok[0].metric not in EXPOSED else tuple(
             replace(a, counts=_count(ok, a.name)) for a in leak.against
         )  # fmt: skip
-        return replace(leak, named=leak.ahead.name, against=against)
+        planned = self.planned[ok[0].training]
+        trainings = ctl.count_trainings(planned, count_unscored(ok))
+        return replace(leak, named=leak.ahead.name, against=against, trainings=trainings)
 
     def _utility(self, at: Identity) -> dict[str, Any]:
         """Fields of a point that tell of the main task."""

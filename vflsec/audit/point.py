@@ -261,6 +261,7 @@ class Point(Identity, Scored):
         utility_drop: undefended less defended, paired by seed.
         exposed: who is named with certainty, in the metrics of that; None in all others.
         gap: why what the adversary was seen to get carries no pass; "" where it does.
+        unscored: seeds on which there was nothing to score, such as no row of a rare class.
     """
 
     primary: str = ""
@@ -289,6 +290,7 @@ class Point(Identity, Scored):
     utility_drop: Estimate = field(default_factory=Estimate)
     exposed: Exposed | None = None
     gap: str = ""
+    unscored: int = 0
 
     @property
     def control(self) -> str:
@@ -318,7 +320,8 @@ class Point(Identity, Scored):
 
 
 _ENDS = tuple(f.name for f in fields(Estimate))
-_PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "exposed", "gap"))
+_SELDOM = ("gap", "unscored")
+_PLAIN = tuple(f for f in fields(Point) if f.name not in ("leakage", "exposed", *_SELDOM))
 
 
 def _columns(name: str) -> list[str]:
@@ -328,9 +331,10 @@ def _columns(name: str) -> list[str]:
 
 def write_points(points: Sequence[Point]) -> list[dict[str, Any]]:
     """Rows of a summary: one plain value for each column, None where there is no number."""
-    gaps, people = any(p.gap for p in points), any(p.exposed for p in points)
+    seldom = [name for name in _SELDOM if any(getattr(p, name) for p in points)]
+    people = any(p.exposed for p in points)
     return [
-        _row(p) | ({"gap": p.gap} if gaps else {})
+        _row(p) | {name: getattr(p, name) for name in seldom}
         | ({"exposed": p.exposed and asdict(p.exposed)} if people else {})
         for p in points
     ]  # fmt: skip

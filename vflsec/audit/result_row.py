@@ -144,6 +144,11 @@ _WRITE: dict[str, Callable[[ResultRow], str]] = {
 }
 
 
+def count_unscored(rows: Iterable[ResultRow]) -> int:
+    """Seeds on which there was nothing to score, such as no row of a rare class."""
+    return len({r.seed for r in rows if r.status == "ok" and r.value is None})
+
+
 def find_declined(rows: Iterable[ResultRow]) -> dict[Identity, set[int]]:
     """The seeds on which an attack declined, by :attr:`Identity.run`."""
     found = group_by((r for r in rows if r.status == DECLINED), lambda r: r.run)

@@ -25,7 +25,12 @@ _ROUNDING = 1e-12  # spreads this small beside their mean are those of equal fig
 
 def find_shortfall(row: Point, leak: Leakage) -> Reason | None:
     """What is missing from the least evidence for a PASS; None if nothing is."""
-    n, ahead, name, planned = leak.least.n, leak.ahead, row.attack, row.planned or leak.least.n
+    n, ahead, name, planned = (
+        leak.least.n,
+        leak.ahead,
+        row.attack,
+        row.planned - row.unscored or leak.least.n,
+    )
     if row.gap:
         return Reason(Shortfall.INCOMPLETE_RECORD, row.gap)
     lack = find_lack(
@@ -446,11 +451,20 @@ def format_undecided(lead: Candidate, more: int | None, gate: Gate) -> str:
     return capitalise(text)
 
 
+_MORE = {"": "known_rows", "label": "known_rows", "integrity": "known_rows",
+         "membership": "test rows", "presence": "test rows"}  # fmt: skip
+
+
+def name_more_rows(target: str) -> str:
+    """The rows of which more may show what an attack on this target gains."""
+    return _MORE.get(target, "aux_rows")
+
+
 def _better(lead: Candidate, gate: Gate) -> str:
     """What may decide a gate that the control named beforehand keeps open."""
     room = find_room(lead.point, lead.leak) if gate.limits_leaks else gate.threshold
     if room >= gate.threshold:
-        return "Grant more labelled rows (known_rows)"
+        return f"Take more {name_more_rows(lead.point.target)}"
     value, gain, least = lead.point.value.mean, lead.point.advantage.mean, lead.leak.least.name
     own = math.nan if value is None or gain is None else value - gain
     reached, left = (format_size(x, lead.point.metric) for x in (own, max(room, 0.0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,10 +13,12 @@ from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Origin, Verdict
 from vflsec.audit.leakage_claims import Quantity, format_secret, rank
+from vflsec.audit.point import Training
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
 from vflsec.audit.summary import Summary
 from vflsec.audit.validated import Evidence, Validation
+from vflsec.audit.verdict_text import name_more_rows
 from vflsec.errors import join_some, repeat_set
 from vflsec.report.coverage import find_uncovered
 from vflsec.report.first_screen import format_price
@@ -101,7 +103,7 @@ def _unshown(summary: Summary) -> list[Step]:
     if not known:
         return []
     c = max(known, key=rank)
-    seeds = max((p.seeds for p in summary.points if p.identity == c.identity), default=0)
+    seeds = _count_trainings([c], summary)
     more = c.more_seeds or USUAL_SEEDS - seeds
     do = "Add records of further runs" if summary.is_of_traces else "Add seeds"
     text = (
@@ -109,6 +111,12 @@ def _unshown(summary: Summary) -> list[Step]:
         f"{format_deployment(c)}. {do}: {seeds + more} may do."
     )
     return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, seeds, more))]
+
+
+def _count_trainings(of: Iterable[Training], summary: Summary) -> int:
+    """How many seeds the trainings have; some may have nothing to score."""
+    at = {x.training for x in of}
+    return max((max(p.planned, p.seeds) for p in summary.points if p.training in at), default=0)
 
 
 def _add_seeds(summary: Summary, seeds: int, more: int, of: Asked = ()) -> str:
@@ -166,7 +174,7 @@ def _not_validated(of: Asked, summary: Summary) -> list[Step]:
     do, add = GRANT_MORE, "Add them"
     if summary.is_of_traces:
         do, add = _RECORD_MORE, "Record as many further runs"
-    seeds = max(v.n for v in of)
+    seeds = _count_trainings(of, summary)
     steps = advise_validation(named, seeds, do, add)
     return [
         replace(s, command=_add_seeds(summary, seeds, int(s.options[-1]) - seeds, of), options=())
@@ -180,6 +188,7 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
     if FAIL in others:
         return []
     more, seeds = max(v.more_seeds or 0 for v in of), max(v.n for v in of)
+    trainings = _count_trainings(of, summary)
     text = "Add records of further runs" if summary.is_of_traces else "Add seeds"
     if INCONCLUSIVE in others:
         text += " for the other gates; they alone do not make this audit pass"
@@ -187,23 +196,19 @@ def _more_seeds(of: Asked, summary: Summary) -> list[Step]:
     text += f", by the spread over {seeds}." if seeds > 1 else "."
     if more > MOST_SEEDS:
         text += f" {_name_other_ways(of, summary)}"
-    return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, seeds, more, of))]
+    return [Step(StepKind.MORE_SEEDS, text, _add_seeds(summary, trainings, more, of))]
 
 
-def _is_of_known_rows(v: Verdict) -> bool:
-    """Whether more known rows may decide a gate, or more test rows: membership takes no others."""
-    return v.gate.limits_leaks and v.target != "membership"
-
-
-_ROWS = {True: "known_rows", False: "test rows"}
+def _name_rows(v: Verdict) -> str:
+    """The rows of which more may decide a gate."""
+    return name_more_rows(v.target) if v.gate.limits_leaks else "test rows"
 
 
 def _name_other_ways(of: Asked, summary: Summary) -> str:
     """What may decide besides seeds."""
     if summary.is_of_traces:
         return f"{_RECORD_MORE}, or try another limit."
-    kinds = sorted({_is_of_known_rows(v) for v in of}, reverse=True)
-    rows = " or ".join(_ROWS[known] for known in kinds)
+    rows = " or ".join(sorted({_name_rows(v) for v in of}))
     return f"Take more {rows}, or try another strength or limit."
 
 
@@ -213,7 +218,7 @@ def _stuck(of: Asked, summary: Summary) -> list[Step]:
         f"No feasible number of seeds would decide {name_gates(of)}, by the spread over "
         f"{max(v.n for v in of)}. {_name_other_ways(of, summary)}"
     )
-    known = not summary.is_of_traces and any(map(_is_of_known_rows, of))
+    known = not summary.is_of_traces and any(_name_rows(v) != "test rows" for v in of)
     return [Step(StepKind.STUCK, text, "vflsec show attack" if known else SHOW_GATE)]
 
 
@@ -240,7 +245,7 @@ def _by_figure(figure: str, of: Asked, summary: Summary) -> Step:
 def _undetected(of: Asked, summary: Summary) -> list[Step]:
     """What to do where a gate passed and a leak above its limit may be undetected."""
     more = max(v.more_seeds or 0 for v in of)
-    seeds = ["--seeds", str(max(v.n for v in of) + more)]
+    seeds = ["--seeds", str(_count_trainings(of, summary) + more)]
     command = format_command(summary, "audit", *seeds) if more else SHOW_GATE
     text = "The audit could miss a leak above the limit. Add seeds, or set detect in a [[gate]]."
     return [Step(StepKind.UNDETECTED, text, command)]
@@ -259,8 +264,7 @@ def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
     v = of[0]
     flipped = (p.mirrored for p in summary.points if p.answer == v.answer and p.is_ranking)
     shown = any(is_leak(f.mean, f.low) for f in flipped)
-    rows = _ROWS[_is_of_known_rows(v)]
-    more = _RECORD_MORE if summary.is_of_traces else f"Take more {rows}"
+    more = _RECORD_MORE if summary.is_of_traces else f"Take more {_name_rows(v)}"
     text = (
         f"{clean(v.attack)} {'leaks' if shown else 'may leak'} at {format_place(v)} if its classes "
         f"are swapped. {more}, and look for another strength."
