@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from first_screens import CASES, ISO, NONE, OFF, passes_at_a_strength
-from generated import draw_summary, make_point, make_summary
+from generated import draw_summary, expose, make_point, make_summary
 
 from vflsec.audit.gate import Gate, Warn
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity
@@ -147,6 +147,17 @@ def test_a_claim_knows_the_largest_bound_of_its_tests() -> None:
     assert found.most is not None
     assert found.high is not None
     assert found.most > 0.3 > found.high
+
+
+@pytest.mark.parametrize("named", [20.0, 60.0])
+def test_a_claim_excludes_what_a_gate_on_the_same_rows_excludes(named: float) -> None:
+    """A gate passed at 0.02 beside `up to 22 more of 1,000 rows are not excluded`."""
+    point = expose(make_point(ISO, "norm", "label", 0.02), named)
+    gate = Gate(max=0.5, of="exposed", target="label")
+    found = make_summary([point], [gate])
+    (claim,) = (c for c in found.claims if c.quantity is Quantity.EXPOSED)
+    assert found.gates[0].high is not None
+    assert claim.most == pytest.approx(found.gates[0].high)
 
 
 def price(*rows: GridRow) -> str:

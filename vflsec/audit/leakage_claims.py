@@ -18,7 +18,7 @@ from operator import attrgetter
 
 from vflsec.audit import controls, intervals
 from vflsec.audit.gate import FAIL, Origin, Verdict
-from vflsec.audit.gate_candidate import as_against, find_room
+from vflsec.audit.gate_candidate import as_against, as_leakage, find_room
 from vflsec.audit.metrics import find_reach
 from vflsec.audit.point import SPLITS, Estimate, Identity, Point
 from vflsec.runtime.grouping import group_by
@@ -65,7 +65,8 @@ class LeakageClaim(Identity):
         low, high: its interval; None for one seed.
         p: corrected one-sided p-value of "it gains nothing"; None for one seed.
         tried: how many tests were made.
-        most: the largest upper bound of all of them; None where one has none.
+        most: the largest of their one-sided upper bounds, by which gates pass; that all are within
+            it needs no correction (intersection-union, Berger 1982). None where one has none.
         attacks: of how many attacks.
         at: which rows and stage in words, where the attack has several.
         is_part: of exposed rows, whether those of the largest class were left out.
@@ -210,14 +211,21 @@ def _claim(quantity: Quantity, of: Sequence[Point], error: float) -> LeakageClai
     leak, m = point.leakage, len(of)
     known = leak is not None and best.low is not None and quantity is not Quantity.REVERSED
     p = min(1.0, m * leak.p_above(0.0)) if leak is not None and known else None
-    highs = [claim.high for claim, _ in made if claim.high is not None]
-    most = max(highs) if len(highs) == m else None
+    highs = [_bound_above(quantity, p, error) for p in of]
+    most = None if None in highs else max(x for x in highs if x is not None)
     attacks = len({one.keep(*_DEPLOYED) for one in of})
     best = replace(best, p=p, most=most, attacks=attacks, at=_at(point, of))
     wide = [p for claim, p in made if claim.high is None or claim.high >= _find_most(quantity, p)]
     if best.is_leak or not wide:
         return best
     return replace(best, is_open=True, more_seeds=_count_seeds(quantity, of, error / (2 * m)))
+
+
+def _bound_above(quantity: Quantity, p: Point, alpha: float) -> float | None:
+    """One-sided upper bound of what is claimed of a point; None for one seed."""
+    found = as_leakage(p.mirrored) if quantity is Quantity.REVERSED else p.leakage
+    high = None if found is None else found.upper(alpha)
+    return intervals.clip_bound(high, find_reach("advantage", p.metric))
 
 
 def _find_most(quantity: Quantity, p: Point) -> float:

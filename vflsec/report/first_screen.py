@@ -284,7 +284,7 @@ def _say_exposed(c: LeakageClaim, p: Point, several: bool) -> str:
     rows = name_rows(is_part=c.is_part)
     sure = "with certainty" if not of.false_alarms else "at one false alarm in 1,000"
     own = "guessing" if of.control in (CHANCE, FALLBACK) else "its baseline"
-    wider = c.most and _many(c.most) != _many(c.high or 0.0)
+    wider = c.most and round(1000 * c.most) > round(1000 * (c.high or 0.0))
     more = _not_excluded(c, "by another test") if wider else ""
     return (
         f"{capitalise(where)}, {c.adversary} names {_many(of.share)} "
