@@ -36,6 +36,13 @@ def said(algorithm: dict[str, Any], *defenses: dict[str, Any], **data: Any) -> l
     return []
 
 
+@pytest.mark.parametrize(("trees", "strength", "wrong"), [(3, 5, 1), (5, 5, 0), (3, 3, 0)])
+def test_no_more_trees_are_local_than_there_are(trees: int, strength: int, wrong: int) -> None:
+    """All were trained, nothing was sent, and gates found nothing to judge."""
+    local = {"name": "local_trees", "strength": [0, strength]}
+    assert len(said({"name": "secureboost", "trees": trees}, local)) == wrong
+
+
 def bcd(**more: Any) -> dict[str, Any]:
     return {**SMALL, "name": "fedbcd", **more}
 

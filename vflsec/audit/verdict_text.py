@@ -85,14 +85,14 @@ def format_not_validated(name: str, why: str, every: Iterable[str] = ()) -> str:
 
 
 def format_nothing(missing: Sequence[Point], gate: Gate) -> str:
-    """Why there was nothing to judge, by attack."""
+    """Why there was nothing to judge, each reason once with its attacks."""
     said = []
-    for r in missing:
-        why = r.reason
-        what = r.attack or gate.metric
-        state = "without a figure" if r.status == "ok" else r.status
-        said.append(f"{what} is {state}" + (f" ({why})" if why else ""))
-    return f"Nothing to judge: {'; '.join(dict.fromkeys(said))}."
+    for (status, why), of in group_by(missing, lambda r: (r.status, r.reason)).items():
+        names = list(dict.fromkeys(r.attack or gate.metric for r in of))
+        state = "without a figure" if status == "ok" else status
+        are = f"{join_some(names)} {'is' if len(names) == 1 else 'are'} {state}"
+        said.append(are + (f" ({why.rstrip('.')})" if why else ""))
+    return f"Nothing to judge: {'; '.join(said)}."
 
 
 def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:

@@ -41,7 +41,7 @@ from vflsec.engine.run import run_audit
 from vflsec.engine.tune_advice import list_acting, list_doubts, list_remedies
 from vflsec.epsilon.claimed_vs_measured import pair_claims
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plan.observe import System
+from vflsec.plan.feasible import find_largest
 from vflsec.plan.values import Plan
 from vflsec.plugins import registry
 from vflsec.report.progress import pick_reporter
@@ -372,9 +372,7 @@ class _Search:
             ConfigError: it is below `low`.
         """
         kind: Any = registry.defenses.get(str(self.section["name"]))
-        made = (g for g in self._plan(try_out=False).groups if g.role == "audit")
-        known = (System(g.data, g.cells[0]).facts for g in made)
-        largest: float = max(kind.find_largest(f) if f else kind.largest for f in known)
+        largest = find_largest(str(self.section["name"]), self._plan(try_out=False).groups)
         if low > largest:
             rule = f"at most {largest:g}, all there are ({kind.strengths})"
             raise check.fail("tune: low", rule, low)

@@ -20,6 +20,7 @@ from vflsec.data.source import Source
 from vflsec.errors import ConfigError
 from vflsec.label import Classes, make_label
 from vflsec.plan.cells import list_claimants
+from vflsec.plan.observe import System
 from vflsec.plan.values import TUNING, DataInfo, Group, Refused
 from vflsec.plugins import registry
 from vflsec.specs import WHICHEVER, AttackSpec
@@ -94,6 +95,24 @@ def unfit_defenses(
             except ConfigError as error:
                 rule = f"cannot be put on data {info.name}: {error}"
                 yield scenario.error(("defense", i), rule, section.name)
+
+
+def find_largest(defense: str, groups: Iterable[Group]) -> float:
+    """The largest strength of a defense that has a meaning in some system that is audited."""
+    kind: Any = registry.defenses.get(defense)
+    systems = (System(g.data, g.cells[0]).facts for g in groups if g.role == "audit")
+    largest = (kind.find_largest(f) if f else kind.largest for f in systems)
+    return max(largest, default=kind.largest)
+
+
+def find_excess(scenario: Scenario, groups: Sequence[Group]) -> Iterator[Problem]:
+    """Strengths beyond the largest that has a meaning."""
+    for i, section in enumerate(scenario.root.defense):
+        strengths, largest = natural_strengths(section)[0], find_largest(section.name, groups)
+        kind: Any = registry.defenses.get(section.name)
+        if strengths and max(strengths) > largest:
+            rule = f"must be at most {largest:g}, all there are ({kind.strengths})."
+            yield scenario.error(("defense", i, "strength"), rule, max(strengths))
 
 
 def unknown_columns(scenario: Scenario, sources: Iterable[Source]) -> Iterator[Problem]:

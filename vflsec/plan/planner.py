@@ -25,6 +25,7 @@ from vflsec.data.table_warnings import count_missing, list_warnings
 from vflsec.plan.cells import REFERENCES, Cells
 from vflsec.plan.estimate import estimate, read_settings
 from vflsec.plan.feasible import (
+    find_excess,
     find_unanswered,
     find_undrawable,
     find_unmade_baseline,
@@ -94,6 +95,7 @@ def make_plan(
             phases: Phases = {}
             if trial is not None:
                 planner.problems += trial(scenario, groups, planner.sources, phases)
+            planner.problems += find_excess(scenario, groups)
             planner.problems += find_unmade_baseline(scenario, groups)
             planner.problems += find_unanswered(scenario, groups, planner.refused, phases)
     if planner.problems:
