@@ -228,6 +228,12 @@ def test_an_attack_that_never_worked_is_judged_only_if_it_rose(tmp_path: Path) -
                                      silent=before.silent), dead,
     )  # fmt: skip
     assert (only.verdict, only.rule) == ("INCONCLUSIVE", "nothing_selected")
+    full = [replace(r, controls={"majority": {"value": 0.999, "cv": None}}, value=0.999 + x)
+            for r, x in zip(rows({"a1": none}), none, strict=True)]  # fmt: skip
+    made = [*rows({"a0": OLD}), *full]  # nothing is left to rise by
+    before = keep(made, tmp_path, silent=[k for k in group_advantages(made) if k.place == place])
+    same = judge_regressions(made, before, dead)
+    assert [(v.attack, v.verdict) for v in same] == [("a0", "PASS")]
     failing = rows({"a0": OLD, "a1": none[:1]})  # four of five seeds hide whatever rose there
     found = {v.attack: (v.verdict, v.rule) for v in judge_regressions(failing, before, dead)}
     assert found == {"a0": ("PASS", "within"), "a1": ("INCONCLUSIVE", "not_validated")}

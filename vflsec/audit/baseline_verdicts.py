@@ -107,15 +107,17 @@ def judge_regressions(
             len(before[k][find_least(before[k])]),
         )
         warned = worth.get(one.training), others.get(one.dataset)
+        shown = validated.get(one.place, NO_EVIDENCE)
+        idle = k in before.silent and not shown.validated
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
-            one.attack, one.metric, validated.get(one.place, NO_EVIDENCE),
+            one.attack, one.metric, shown,
             short or lost.get(one.run)
-            or _find_any_rise_tolerated(of, c, allowed, is_limited=one.answer in limited),
+            or _find_any_rise_tolerated(of, c, allowed, passes=idle or one.answer in limited),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
-        ruling, quiet = _decide(weighed), k in before.silent and weighed.shortfall is None
-        if ruling.rule is not Rule.NOT_VALIDATED or not quiet:
+        ruling = _decide(weighed)
+        if ruling.rule is not Rule.NOT_VALIDATED or not idle or weighed.shortfall is not None:
             out.append(_verdict(k, one.identity, weighed, ruling, names[k]))
     gone: list[tuple[Training, Gate, Ruling]] = [
         (k, _ask(k, LEAST, names[k]), Ruling(Rule.NO_LONGER_MEASURED, _gone(k, now)))
@@ -166,13 +168,14 @@ def _find_limited(points: Iterable[Point], gates: Iterable[Gate]) -> set[Identit
 
 
 def _find_any_rise_tolerated(
-    rows: Sequence[ResultRow], c: Change, allowed: float, *, is_limited: bool
+    rows: Sequence[ResultRow], c: Change, allowed: float, *, passes: bool
 ) -> Reason | None:
     """That no rise could be beyond what is tolerated; None if one could be.
 
     Beyond what the baseline's spread tolerates, or what the control leaves above the advantage that
     there was. An advantage that was itself beyond what is tolerated is a known leak, and is passed
-    where it rises no more.
+    where it rises no more. So is one without room if `passes`: a gate limits exposed rows instead,
+    or the attack never worked.
     """
     metric = rows[0].metric
     far, cure = find_reach("advantage", metric)[1], "is possible. Add seeds to the earlier audit"
@@ -181,7 +184,7 @@ def _find_any_rise_tolerated(
         reached = intervals.mean_of(list(own[find_least(gained)].values()))
         room = abs(find_best(metric) - reached) - c.before
         if room <= allowed:
-            if is_limited:
+            if passes:
                 return None
             decider = DECIDES if rows[0].target in COUNTED else ERROR_REMOVED
             cure = f'is left above its baseline. Add a gate with of = "{decider}"'
