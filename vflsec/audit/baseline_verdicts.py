@@ -109,11 +109,12 @@ def judge_regressions(
         warned = worth.get(one.training), others.get(one.dataset)
         shown = validated.get(one.place, NO_EVIDENCE)
         idle = k in before.silent and not shown.validated
+        spare = math.inf if one.answer in limited else LEAST if idle else -math.inf
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
             one.attack, one.metric, shown,
             short or lost.get(one.run)
-            or _find_any_rise_tolerated(of, c, allowed, passes=idle or one.answer in limited),
+            or _find_any_rise_tolerated(of, c, allowed, spare),
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
         ruling = _decide(weighed)
@@ -168,14 +169,14 @@ def _find_limited(points: Iterable[Point], gates: Iterable[Gate]) -> set[Identit
 
 
 def _find_any_rise_tolerated(
-    rows: Sequence[ResultRow], c: Change, allowed: float, *, passes: bool
+    rows: Sequence[ResultRow], c: Change, allowed: float, spare: float
 ) -> Reason | None:
     """That no rise could be beyond what is tolerated; None if one could be.
 
     Beyond what the baseline's spread tolerates, or what the control leaves above the advantage that
     there was. An advantage that was itself beyond what is tolerated is a known leak, and is passed
-    where it rises no more. So is one without room if `passes`: a gate limits exposed rows instead,
-    or the attack never worked.
+    where it rises no more. So is one with no more room than `spare`: any where a gate limits
+    exposed rows instead, next to none if the attack never worked.
     """
     metric = rows[0].metric
     far, cure = find_reach("advantage", metric)[1], "is possible. Add seeds to the earlier audit"
@@ -184,7 +185,7 @@ def _find_any_rise_tolerated(
         reached = intervals.mean_of(list(own[find_least(gained)].values()))
         room = abs(find_best(metric) - reached) - c.before
         if room <= allowed:
-            if passes:
+            if room <= spare:
                 return None
             decider = DECIDES if rows[0].target in COUNTED else ERROR_REMOVED
             cure = f'is left above its baseline. Add a gate with of = "{decider}"'

@@ -124,8 +124,8 @@ def _describe_open(beside: Audit) -> str:
 
     asked = [v for v in beside.verdicts if v.origin is Origin.BASELINE]
     still = [v for v in asked if not v.passes]
-    if not still:
-        return ""
+    if not still or not asked[0].attack:
+        return asked[0].reason if still else ""
     names = join_some(list(dict.fromkeys(f"{v.attack} by {v.adversary}" for v in still)))
     count = f"{len(still)} of {format_count(len(asked), 'figure')}"
     return f"{count} are inconclusive even against themselves, so no build passes: {names}."
