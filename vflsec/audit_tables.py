@@ -114,7 +114,9 @@ def audit(
             scenario["attack"] = list_sections("audit: attacks", attacks)
         _set_gates(scenario, defenses, max)
         audited = run_audit(load_scenario(scenario, base=base), out, **how)
-    return replace(audited, summary={**audited.summary, "notes": [*notes, *audited.found.notes]})
+    said = audited.found.notes
+    more = [n for n in notes if not any(s.endswith(n) for s in said)]
+    return replace(audited, summary={**audited.summary, "notes": [*more, *said]})
 
 
 @contextmanager

@@ -170,7 +170,7 @@ def write_drop(names: Sequence[str]) -> str:
 
 def add_option(option: str) -> str:
     """How to draft a scenario again with one more option: part of a remedy."""
-    return f"add `{option}` to your `vflsec init`, with --force if its file exists"
+    return f"add `{option}` to your `vflsec init`"
 
 
 class ShapeError(VflsecError, ValueError):

@@ -114,6 +114,7 @@ def test_scenario_errors_are_two_without_a_traceback(vflsec: Cli, scenario: Path
         (["show", "nrom"], "Did you mean 'norm'?"),
         (["report", "nowhere"], "Name a folder that `vflsec audit` wrote"),
         (["gate", "nowhere"], "has no results.sqlite"),
+        (["gate", "nowhere", "--max", "0,1"], "as 0.1"),
         (["new", "attack", "norm"], "is taken by"),
         (["new", "attack", "Bad-Name"], "must be a module name"),
         (["init", "nowhere.csv", "--label", "y", "--out", "x.toml"], "nowhere.csv"),

@@ -65,6 +65,11 @@ def test_init_says_what_is_nearly_the_id(told) -> None:  # type: ignore[no-untyp
     said = told(a=A + "3,1,1\n", command="init")
     assert "'id' is nearly that, but a.csv has '3' in 2 rows" in said
     assert "--id id, with --duplicates first" in said
+    assert "Or add --id a=" not in said
+    a, b = ([f"{row},{1000 + i if i else name}" for i, row in enumerate(text.split())]
+            for text, name in ((A, "key"), (B, "ref")))  # fmt: skip
+    said = told(a="\n".join([*a, "3,1,1,1", ""]), b="\n".join([*b, ""]), command="init")
+    assert "Or add --id a=key --id b=ref." in said
     said = told(a=A.replace("\n7,", "\n,"), command="init")
     assert "'id' is nearly that, but a.csv has none in 1 rows" in said
 

@@ -191,6 +191,9 @@ def test_rare_categories_are_folded(tmp_path):
     assert len(known) == MOST_CATEGORIES + 1
     assert known[-1] == "(rare)"
     assert source.facts.folded == {"a.k": 50}
+    every = {"k": [f"k{i}" for i in range(n)], "x": 1.0, "y": np.arange(n) % 2}
+    told = load_one(write(tmp_path / "u.csv", every), {"a": ["k"], "b": ["x"]}).facts.tables
+    assert f"{n} different texts in {n} rows" in told.tables[0].columns[0].warning
     rare = source.parties["a"].values[:, 0] == len(known)
     assert rare[:20].all()
     assert rare.sum() == 20 + 2 * 30

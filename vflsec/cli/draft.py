@@ -114,7 +114,10 @@ class Wishes:
 
     def option(self, key: str, value: Any) -> str:
         """How the user would write it: ``--rare drop``, ``rare='drop'``."""
-        return f"{key}={value!r}" if self.caller else f"--{key} {value}"
+        if self.caller:
+            return f"{key}={value!r}"
+        pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else [str(value)]
+        return " ".join(f"--{key} {shlex.quote(text)}" for text in pairs)
 
 
 @dataclass(frozen=True)
@@ -366,11 +369,12 @@ def _find_ids(
     matched = guess_roles.find_ids(frames, wishes.labels)
     if matched:
         return matched, True
-    nearest = guess_roles.describe_nearest_id(frames, wishes.labels)
-    named = f" Add {_format_ids(frames, wishes)}."
+    nearest = guess_roles.describe_nearest_id(frames, wishes.labels, wishes.option)
+    known = not nearest or guess_roles.match_ids(frames, wishes.labels)[0]
+    named = f" {'Or a' if nearest else 'A'}dd {_format_ids(frames, wishes)}." if known else ""
     raise ConfigError(
         f"{wishes.who}: needs {wishes.flag('id')}: no column is in every table and unique there."
-        f"{nearest or named}"
+        f"{nearest}{named}"
     )
 
 

@@ -90,7 +90,8 @@ def read_features(
             values[:, i], known, rare = _coded(frame.columns[name])
             categories.append(known)
             found.folded.update({name: rare} if rare else {})
-            distinct, there = len(known) + rare, frame.rows - frame.columns[name].null_count
+            distinct = len(known) + rare - (rare > 0)  # one stands for the rare ones
+            there = frame.rows - frame.columns[name].null_count
             if not column.doubt and is_nearly_unique(distinct, there):
                 doubt = f"{distinct} different texts in {there} rows{_ask_whether_id(name)}"
                 column = column._replace(doubt=doubt)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -125,8 +125,12 @@ def _unique(frame: Frame, name: str) -> bool:
     return not (numbers and measured)
 
 
-def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> str:
+def describe_nearest_id(
+    frames: Mapping[str, Frame], labels: Sequence[str], option: Callable[[str, Any], str]
+) -> str:
     """Which column would be the id but for some rows, and which these are, in a sentence or ''.
+
+    `option` writes what the user would add.
 
     In one table each value may come in many rows, if those of another are unique and the same.
     """
@@ -147,9 +151,10 @@ def describe_nearest_id(frames: Mapping[str, Frame], labels: Sequence[str]) -> s
             value, most = count.most_common(1)[0] if count else ("", 0)
             if most > 1:
                 faults.append(f"{frame.path} has {value!r} in {most} rows")
+                equal, mean = option("duplicates", "first"), {"COLUMN": "mean"}
                 remedies.append(
-                    f"add --id {shlex.quote(name)}, with --duplicates first for equal rows, else "
-                    "--aggregate COLUMN=mean"
+                    f"add {option('id', name)}, with {equal} for equal rows, else "
+                    f"{option('aggregate', mean)}"
                 )
             elif count.total() < frame.rows:
                 faults.append(f"{frame.path} has none in {frame.rows - count.total()} rows")
