@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from vflsec.core import check
@@ -107,22 +108,27 @@ class Algorithm:
             got, remedy = f"{task.active} with labels only", "Take splitnn, fedbcd or secureboost."
             raise check.fail(f"{self.name}: the active party", "one with columns", got, remedy)
 
+    @abstractmethod
     def build(self, fed: Federation) -> None:
         """Give every party its modules with :meth:`Federation.add`."""
         raise NotImplementedError("abstract")
 
+    @abstractmethod
     def phases(self, fed: Federation) -> list[Phase]:
         """What to train, in order."""
         raise NotImplementedError("abstract")
 
+    @abstractmethod
     def predict(self, fed: Federation, rows: Tensor) -> Tensor:
         """Logits (R, b, C) for sample ids (R, b), without gradients, through the channel."""
         raise NotImplementedError("abstract")
 
+    @abstractmethod
     def facts(self, fed: Federation) -> Facts:
         """What every party knows about the run."""
         raise NotImplementedError("abstract")
 
+    @abstractmethod
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         """The same facts before any training, for the plan; of several labels `classes` is their
         number.

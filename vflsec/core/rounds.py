@@ -9,6 +9,7 @@ need to know nothing of it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -274,10 +275,12 @@ class Rounds(Algorithm):
     modules: ClassVar[frozenset[str]] = frozenset()
 
     @property
+    @abstractmethod
     def rounds(self) -> int:
         """How many rounds training takes."""
         raise NotImplementedError("abstract")
 
+    @abstractmethod
     def start(self, wire: Wire) -> Learner:
         """An untrained learner; what it sends before the first round passes here."""
         raise NotImplementedError("abstract")
@@ -351,6 +354,9 @@ class Rounds(Algorithm):
                 answers = torch.from_numpy(learner.predict(rows[group[0]].cpu().numpy()))
             out[list(group)] = answers
         return out.to(fed.stack.device, fed.stack.dtype)
+
+    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
+        return Facts(self.name, "train", active, parties, classes)
 
     def facts(self, fed: Federation) -> Facts:
         task = fed.stack.first

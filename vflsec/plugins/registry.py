@@ -372,6 +372,9 @@ def _register(kind: str, wanted: Mapping[str, tuple[str, ...]], base: str = "") 
             found = tuple(inspect.signature(getattr(cls, method)).parameters)
             if found != names:
                 raise ConfigError(f"{where}: {method}({', '.join(found)}) must be {shape}.")
+        missing = [n for n in dir(cls) if getattr(getattr(cls, n), "__isabstractmethod__", False)]
+        if missing:
+            raise ConfigError(f"{where}: must define {', '.join(missing)}.")
         declared = vars(parent).get("__annotations__", {})
         for f in dataclasses.fields(cls):
             if f.name in declared:
