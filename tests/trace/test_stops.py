@@ -187,6 +187,16 @@ def test_half_a_table_of_an_older_recording_is_one_error(left: bytes, tmp_path: 
         seal(folder)
 
 
+@pytest.mark.parametrize("gone", ["own-f4", "known", "aux-active-f4"])
+def test_a_table_that_is_declared_is_there_before_a_seal(gone: str, tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    assert run_killed(folder, 10**6) == 7
+    (folder / f"view/bank/{gone}.parquet").unlink()
+    with pytest.raises(TraceError, match=f"view/bank/{gone.removesuffix('-f4')} is missing"):
+        seal(folder)
+    assert not (folder / "seal.json").exists()
+
+
 def test_a_second_training_does_not_join_one_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

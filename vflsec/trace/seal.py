@@ -108,6 +108,7 @@ def _seal_observer(
         return
     where = f"view/{observer}/observer.json"
     info = read_json(folder, where, ObserverInfo, limits)
+    _check_tables(folder, observer, files, info)
     before = len(torn.notes)
     seen = _Seen(manifest.rows)
     stream = read_segments(folder, files, manifest, observer, limits, torn)
@@ -138,6 +139,15 @@ def _note_what_is_missing(where: str, left: Iterable[tuple[str, set[str]]], torn
         if words != {SKIPS}:
             why = next((_WHY[w] for w in _WHY if w in words), "wrote no message")
             torn.add(f"{where}: process {number} {why}.", unended=not words)
+
+
+def _check_tables(folder: Path, observer: str, files: list[str], info: ObserverInfo) -> None:
+    """Refuse what could never be read once it is sealed."""
+    own = ["own"] if info.own != "none" else []
+    for name in (*own, *(["known"] if info.known else []), *(f"aux-{p}" for p in info.aux)):
+        table = f"view/{observer}/{name}"
+        if not any(f.startswith((f"{table}-", f"{table}.")) for f in files):
+            raise TraceError(f"{folder}: {table} is missing. {COPY}")
 
 
 def _keep_tables(here: Path) -> None:
