@@ -333,9 +333,10 @@ def test_the_same_call_trains_nothing_twice(audited: vflsec.Audit) -> None:
     ("how", "said"),
     [
         ({"out": 3}, "run_audit: out must be a path"),
-        ({"progress": 3}, "run_audit: progress must be a Reporter"),
+        ({"progress": 3}, "run_audit: progress must be True, False or a Reporter"),
         ({"seeds": 2.0}, "run_audit: seeds must be"),
-        ({"freshh": True}, "run_audit: options must be .* Did you mean 'fresh'"),
+        ({"sedes": 2}, "Did you mean 'seeds'"),
+        ({"freshh": True}, "run_audit: an argument must be .* Did you mean 'fresh'"),
         ({"fresh": "no"}, "fresh must be"),
         ({"keep_views": "no"}, "keep_views must be"),
         ({"set": [3]}, "run_audit: set must be a list"),

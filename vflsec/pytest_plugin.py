@@ -284,7 +284,7 @@ def vflsec(request: pytest.FixtureRequest) -> Any:
         return _of_mark(request.config, mark)
 
     def run(scenario: str | Path, **options: Any) -> Audit:
-        return _run(request.config, str(scenario), options)
+        return _run_in_test(request.config, str(scenario), options)
 
     return run
 
@@ -293,10 +293,18 @@ def _of_mark(config: pytest.Config, mark: pytest.Mark) -> Audit:
     options = dict(mark.kwargs)
     named = [*mark.args, *([options.pop("scenario")] if "scenario" in options else [])]
     if len(named) != 1:  # a second one would be passed over, and its leaks with it
-        raise pytest.UsageError(
-            f"vflsec: the mark takes one scenario, got {len(named)}. Use a mark for each."
-        )
-    return _run(config, str(named[0]), options)
+        what = f"vflsec: the mark takes one scenario, got {len(named)}. Use a mark for each."
+        pytest.fail(what, pytrace=False)
+    return _run_in_test(config, str(named[0]), options)
+
+
+def _run_in_test(config: pytest.Config, scenario: str, options: dict[str, Any]) -> Audit:
+    """The audit; where there can be none, a test that failed and says why."""
+    try:
+        return _run(config, scenario, options)
+    except pytest.UsageError as error:
+        why = str(error)
+    pytest.fail(why, pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

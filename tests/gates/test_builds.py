@@ -37,7 +37,8 @@ def session(root: Path, **worker: str) -> Any:
 
     config = SimpleNamespace(
         workerinput=worker, stash=pytest.Stash(), rootpath=root,
-        getoption=lambda name: root / "kept" if name == "--vflsec-out" else None,
+        getoption=lambda name: {"--vflsec-out": root / "kept", "verbose": 0}.get(name),
+        pluginmanager=SimpleNamespace(getplugin=lambda name: None),
     )  # fmt: skip
     config.stash[pytest_plugin._AUDITS] = {}
     return config

@@ -105,7 +105,8 @@ def run_audit(
     known = [f.name for f in fields(Options)]
     for key in options:
         if key not in known:
-            raise check.unknown("run_audit: options", key, known)
+            named = ("seeds", "attacker", "set", "progress", *known)
+            raise check.unknown("run_audit: an argument", key, named)
     how = Options(**options)
     overrides = list(set)
     if seeds is not None:
