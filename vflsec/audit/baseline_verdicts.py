@@ -109,7 +109,7 @@ def judge_regressions(
         warned = worth.get(one.training), others.get(one.dataset)
         shown = validated.get(one.place, NO_EVIDENCE)
         idle = k in before.silent and not shown.validated
-        spare = math.inf if one.answer in limited else LEAST if idle else -math.inf
+        spare = _find_spare(is_limited=one.answer in limited, idle=idle)
         weighed = _Weighed(
             c, allowed, x < alpha, alpha, reverse.get(one.answer, -math.inf),
             one.attack, one.metric, shown,
@@ -118,7 +118,7 @@ def judge_regressions(
             tuple(w for w in warned if w is not None),
         )  # fmt: skip
         ruling = _decide(weighed)
-        if ruling.rule is not Rule.NOT_VALIDATED or not idle or weighed.shortfall is not None:
+        if not (idle and ruling.rule is Rule.NOT_VALIDATED and weighed.shortfall is None):
             out.append(_verdict(k, one.identity, weighed, ruling, names[k]))
     gone: list[tuple[Training, Gate, Ruling]] = [
         (k, _ask(k, LEAST, names[k]), Ruling(Rule.NO_LONGER_MEASURED, _gone(k, now)))
@@ -168,6 +168,15 @@ def _find_limited(points: Iterable[Point], gates: Iterable[Gate]) -> set[Identit
     return {p.answer for p in points for g in deciding if p.status == "ok" and is_selected(p, g)}
 
 
+def _find_spare(*, is_limited: bool, idle: bool) -> float:
+    """The most room beside which a figure passes that no rise could be seen of: any where a gate
+    limits exposed rows instead, next to none if the attack never worked.
+    """
+    if is_limited:
+        return math.inf
+    return LEAST if idle else -math.inf
+
+
 def _find_any_rise_tolerated(
     rows: Sequence[ResultRow], c: Change, allowed: float, spare: float
 ) -> Reason | None:
@@ -175,8 +184,7 @@ def _find_any_rise_tolerated(
 
     Beyond what the baseline's spread tolerates, or what the control leaves above the advantage that
     there was. An advantage that was itself beyond what is tolerated is a known leak, and is passed
-    where it rises no more. So is one with no more room than `spare`: any where a gate limits
-    exposed rows instead, next to none if the attack never worked.
+    where it rises no more, and so is one with no more room than `spare`.
     """
     metric = rows[0].metric
     far, cure = find_reach("advantage", metric)[1], "is possible. Add seeds to the earlier audit"
@@ -204,7 +212,7 @@ def _find_shortfall(
 
     A baseline of two seeds tolerates whatever their spread happens to be.
     """
-    fewest = min((r.n for r in rows if r.value is not None), default=0)
+    fewest = result_row.count_fewest(rows)
     return verdict_text.find_lack(
         (Shortfall.MISSING_SEEDS, "it", seeds, planned),
         (Shortfall.FEW_SEEDS, "it", seeds, MIN_SEEDS),

@@ -31,6 +31,7 @@ from vflsec.audit.point import (
 )
 from vflsec.audit.result_row import (
     ResultRow,
+    count_fewest,
     count_unscored,
     find_declined,
     name_controls,
@@ -364,11 +365,11 @@ class _Summary:
             **self._utility(at),
             primary=first.primary,
             n=max(r.n for r in rows),
-            n_least=min((r.n for r in ok if r.value is not None), default=0),
+            n_least=count_fewest(ok),
             chance=next((r.chance for r in ok if r.chance is not None), None),
             leakage=leak,
             planned=self.planned[at.training],
-            unscored=count_unscored(ok) if at.attack else 0,
+            unscored=count_unscored(ok),
             seeds=len(reached),
             failed=len({r.seed for r in rows if r.status == "error"}),
             failed_trainings=self.lost[at.training],

@@ -149,6 +149,11 @@ def count_unscored(rows: Iterable[ResultRow]) -> int:
     return len({r.seed for r in rows if r.status == "ok" and r.value is None})
 
 
+def count_fewest(rows: Iterable[ResultRow]) -> int:
+    """The fewest rows that were scored on a seed that has something to score."""
+    return min((r.n for r in rows if r.value is not None), default=0)
+
+
 def find_declined(rows: Iterable[ResultRow]) -> dict[Identity, set[int]]:
     """The seeds on which an attack declined, by :attr:`Identity.run`."""
     found = group_by((r for r in rows if r.status == DECLINED), lambda r: r.run)
