@@ -313,7 +313,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attack on nothing": ("attack {}/out norm", "has no results.sqlite"),
     "trace of nothing": ("trace audit {}/nowhere --out {}/o", "nowhere"),
     "trace out of nothing": ("trace audit {}/nowhere --blind --max 0.1", "need the truth"),
-    "trace gates of nothing": ("trace score {} --truth {} --gates {}/t.csv", "cannot be read"),
+    "trace gates of nothing": ("trace score {} --truth {} --gates {}/t.csv", "t.csv:1: not valid"),
     "trace gates of a scenario without": (
         "trace score {} --truth {} --gates {}/case.toml --max 5", "can reach"
     ),

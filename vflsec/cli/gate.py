@@ -47,6 +47,7 @@ def gate(
 
     Example: vflsec gate out/quickstart --max 0.05 --attack direction
     """
+    from vflsec.audit.gate import USUAL
     from vflsec.config.scenario import load_gates
     from vflsec.engine.read_results import read_any
     from vflsec.report.console import print_last, print_results
@@ -57,11 +58,13 @@ def gate(
     if update_baseline and baseline is None:
         raise VflsecError("gate: --update-baseline needs --baseline FILE.")
     limit = _find_limit(asked, scenario)
+    also = load_gates([limit], USUAL) if limit else ()
     console = console_for()
     before = None if update_baseline or baseline is None else read_any(baseline)
     with Store(folder, readonly=True) as store:
         record = _asked(store, scenario, None if limit else asked["detect"])
-        also = load_gates([limit], record.confidence) if limit else ()
+        if "confidence" not in limit:
+            also = tuple(gate.with_confidence(record.confidence) for gate in also)
         record = replace(record, command=replace(record.command, gate=bool(also)))
         result = _judged(store, record, also, before, scenario, console)
         if not result.verdicts and baseline is None and result.found.complete:

@@ -415,7 +415,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-_NO_NUMBER = "Input should be a valid number, unable to parse string as a number"
+_PLAINLY = {
+    "Value error, ": "",
+    "Input should be a valid number, unable to parse string as a number": "Write a number as 0.1.",
+}
+"""What usage errors of the parser say, in plain words."""
 _DISK = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EROFS", "EIO")} - {None}
 """Errors of a disk, whose file is not always named."""
 
@@ -456,9 +460,8 @@ def _run(args: list[str], show_traceback: bool) -> int:
         return report_defect(error, show_traceback)
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
-            if isinstance(getattr(error, "message", None), str):
-                text = error.message.replace("Value error, ", "")
-                error.message = text.replace(_NO_NUMBER, "Write a number as 0.1.")  # type: ignore[attr-defined]
+            for was, now in _PLAINLY.items():
+                error.message = str(getattr(error, "message", "")).replace(was, now)  # type: ignore[attr-defined]
             error.show()
             return 2
         return report_defect(error, show_traceback)

@@ -196,7 +196,6 @@ def _run(
                 do(plan, record=record)
             except KeyboardInterrupt:
                 raise Interrupted(folder, _stored(store, plan), len(plan.cells)) from None
-            reporter.close()
             lock.held()
             took = time.monotonic() - started
             audit = judge(store, record, seconds=took, worked=_worked() - worked)
