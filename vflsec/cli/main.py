@@ -461,7 +461,7 @@ def _run(args: list[str], show_traceback: bool) -> int:
     except Exception as error:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the parser
             for was, now in _PLAINLY.items():
-                error.message = str(getattr(error, "message", "")).replace(was, now)  # type: ignore[attr-defined]
+                error.message = str(getattr(error, "message", "") or "").replace(was, now)  # type: ignore[attr-defined]
             error.show()
             return 2
         return report_defect(error, show_traceback)
