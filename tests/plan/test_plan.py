@@ -188,6 +188,12 @@ def test_nobody_is_no_member_of_a_coalition(adversary: list[str]) -> None:
         plan({"attack": [{"name": "norm", "adversary": adversary}]})
 
 
+def test_a_coalition_as_reports_print_it_is_answered_with_its_list() -> None:
+    with pytest.raises(ScenarioError) as error:
+        plan({"attack": [{"name": "norm", "adversary": "passive+active"}]})
+    assert '["passive", "active"]' in str(error.value)
+
+
 def test_aliases_and_defaults_do_not_make_another_attack() -> None:
     attack = [{"name": "norm"}, {"name": "ns"}]
     assert len(plan({"attack": attack}).groups[0].attacks) == 2  # one for each passive party

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -65,7 +66,14 @@ def unknown_parties(scenario: Scenario, infos: Sequence[DataInfo]) -> Iterator[P
             yield scenario.error(("data", i), rule, info.name)
     for path, party in named:
         if party not in every:
-            yield scenario.error(path, f"must name a party ({listed}), got {party!r}.", party)
+            rule = f"must name a party ({listed}), got {party!r}.{_as_list(party, every | known)}"
+            yield scenario.error(path, rule, party)
+
+
+def _as_list(written: str, known: Set[str]) -> str:
+    """How parties are named together that were written as reports print them, or ''."""
+    several = written.split("+")
+    return f" Several are a list: {json.dumps(several)}." if known >= {*several} else ""
 
 
 def unfit_defenses(
