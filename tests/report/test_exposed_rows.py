@@ -136,10 +136,10 @@ def test_rows_that_are_not_significant_are_said_where_a_gate_judges() -> None:
     swept = replace(wide, strength=1.0)
     lines = who(point(36.0), wide, swept, judged="iso")
     assert [re.findall(r"\d+", line.split(" more")[0]) for line in lines] == [
-        ["6", "1", "11"], ["5", "212"],
+        ["6", "1", "11"], ["5", "183"],
     ]  # fmt: skip
     both = who(point(36.0), replace(wide, defense="none", strength=0.0, attack="direction"))
-    assert [int(k) for k in re.findall(r"Up to (\d+)", " ".join(both))] == [244]
+    assert [int(k) for k in re.findall(r"Up to (\d+)", " ".join(both))] == [183]
     vague = replace(loud, leakage=Leakage((Against("logistic", 0.002, 2.0, 2.2, 5),), "logistic"))
     assert len(who(point(36.0), vague, judged="iso")) == 1
     single = replace(
