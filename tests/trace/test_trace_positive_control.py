@@ -122,7 +122,7 @@ def test_the_reference_does_not_fail_what_is_deployed(
     base, _ = passing
     words = ["trace", "score", str(base / "g"), "--truth", str(base / "y"), "--max", "0.2"]
     said = " ".join(cli.says(*words, "--out", tmp_path / "a", code=1).split())
-    again = re.search(r"vflsec (gate .*?--max=0\.2)", said)
+    again = re.search(r"vflsec (gate \S+(?: --\w+(?:=\S+| \S+))+)", said)
     assert again is not None
     assert cli(*shlex.split(again[1])) == 0
     assert "6 recordings, nothing was trained" in said
