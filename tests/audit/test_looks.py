@@ -104,6 +104,12 @@ def test_looks_that_cannot_have_been_are_refused(seeds: Any) -> None:
         Looks(seeds)
 
 
+@pytest.mark.parametrize("after", [-1, 2])
+def test_a_share_is_never_more_than_that_of_the_first(after: int) -> None:
+    with pytest.raises(ConfigError):
+        Looks(((0, 1), (0, 1, 2)), after=after)
+
+
 def test_looks_at_parts_are_looks_at_the_whole() -> None:
     first, other = (Looks(planned=False).add(range(n)).add(range(8)) for n in (3, 5))
     every = join_looks([Looks(), first, other])

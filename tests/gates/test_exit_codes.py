@@ -250,6 +250,7 @@ def test_audits_of_ever_more_seeds_are_looks(tmp_path: Path) -> None:
     assert look("--until-decided", 20) == ([5, 10, 20], 0.00625)
     assert look("--seeds", 10) == ([5, 10, 20], 0.0125)  # once more: as it was
     assert look("--seeds", 5, "--set", "algorithm.epochs=7") == ([5, 10, 20], 0.05)
+    assert look("--seeds", 1) == ([5, 10, 20], 0.00625)  # whatever was looked at before it
     assert look("--seeds", 40, "--set", "algorithm.epochs=7") == ([5, 10, 20, 40], 0.003125)
     assert look("--seeds", 3, "--fresh") == ([3], 0.05)
     cut = _Cut(LEAKS, {"norm": 0.098, "model_completion": 0.0}, sd=0.04)

@@ -29,7 +29,7 @@ class Looks:
         after: how many of them came after the one that is made now: 0, unless one is made again.
 
     Raises:
-        ConfigError: there is one without seeds, or the same twice.
+        ConfigError: there is one without seeds, or the same twice, or fewer than came after one.
     """
 
     seeds: tuple[tuple[int, ...], ...] = ()
@@ -39,6 +39,7 @@ class Looks:
     def __post_init__(self) -> None:
         if not all(self.seeds) or len({*self.seeds}) < len(self.seeds):
             raise check.fail("looks", "lists of seeds, each another", self.seeds)
+        check.integer("looks: after", self.after, low=0, high=max(len(self.seeds) - 1, 0))
 
     def __str__(self) -> str:
         return ", ".join(str(len(of)) for of in self.seeds) or "none"

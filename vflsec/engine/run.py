@@ -210,7 +210,7 @@ def _count_looks(folder: Path, seeds: Sequence[int], how: Options) -> Looks:
     before = Looks() if how.fresh else read_looks(folder)
     if not before.seeds:
         before = Looks(planned=how.sequential)
-    return before.add(seeds) if how.sequential or len(seeds) > 1 else before
+    return before.add(seeds) if how.sequential or len(seeds) > 1 else replace(before, after=0)
 
 
 def _check_writable(plan: Plan) -> None:
