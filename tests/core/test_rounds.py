@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -288,6 +289,33 @@ def test_columns_after_a_policy_do_not_depend_on_other_cells() -> None:
     assert torch.equal(sums[1], sums[2])
     assert torch.equal(sums[1], sums[3])
     assert torch.equal(sums[1][0], sums[1][1])
+
+
+@pytest.mark.parametrize(("shaken", "made"), [(False, 2), (True, 3)])
+def test_what_columns_alone_make_is_made_once_for_each_of_their_kinds(
+    shaken: bool, made: int
+) -> None:
+    """Seeds have their own, and so has each cell of a policy on columns; names are kept apart."""
+    found: list[tuple[float, float]] = []
+    calls: list[str] = []
+
+    @dataclass(frozen=True)
+    class Sharing(Toy):
+        def start(self, wire: Wire) -> Learner:
+            def make(name: str, sign: int) -> float:
+                calls.append(name)
+                return sign * float(wire.columns("passive1").sum())
+
+            found.append((wire.share("up", partial(make, "up", 1)),
+                          wire.share("down", partial(make, "down", -1))))  # fmt: skip
+            return Sums(wire)
+
+    seeds = [0, 1, 0]
+    on = {"passive1": [(Shaken(), torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64))]}
+    train(Sharing(), small_stack(seeds), seeds, on if shaken else None, wanted=WANTED)
+    assert (calls.count("up"), calls.count("down")) == (made, made)
+    assert all(up == -down != 0 for up, down in found)
+    assert len({up for up, _ in found}) == made
 
 
 def test_labels_after_a_policy_are_what_is_trained_on() -> None:

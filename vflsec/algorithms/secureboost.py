@@ -99,7 +99,7 @@ class SecureBoost(Rounds):
 
     def start(self, wire: Wire) -> Learner:
         task = wire.task
-        codes = wire.share(lambda: {p: self._cut(wire, p) for p in task.parties})
+        codes = wire.share("bins", lambda: {p: self._cut(wire, p) for p in task.parties})
         limits = Limits(self.l2, self.min_rows, self.min_hessian, self.min_gain)
         rules = Rules(
             self.depth, self.rate, self.bins, limits, self.top, self.other, self.base == "half"

@@ -131,7 +131,7 @@ class VerticalGlm(Rounds):
             of = {p: torch.from_numpy(wire.columns(p)) for p in task.parties}
             return add_ones({p: task.schema[p].design(x).numpy() for p, x in of.items()})
 
-        return Regression(self, wire, wire.share(make), task.label, wire.labels)
+        return Regression(self, wire, wire.share("design", make), task.label, wire.labels)
 
     def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
         return Facts(

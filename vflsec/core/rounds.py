@@ -104,15 +104,15 @@ class Wire:
             x[self.task.missing[party].numpy() & (x == 0)] = np.nan
         return x
 
-    def share(self, make: Callable[[], T]) -> T:
+    def share(self, name: str, make: Callable[[], T]) -> T:
         """What is made of columns and `rows` alone: once for all learners with the same ones.
 
-        Nobody may write into it.
+        Nobody may write into it; each `name` is of one way to make it.
         """
         bound = [b for p in self.fed.parties.values() for b in p.bindings]
         own = any(b.policy.overrides("columns") for b in bound)
         whose = self.replicas if own else int(self.fed.stack.of[self.replicas[0]])
-        made, key = self.fed.extra["shared"], (whose, self.rows.tobytes())
+        made, key = self.fed.extra["shared"], (name, whose, self.rows.tobytes())
         if key not in made:
             made[key] = make()
         found: T = made[key]
