@@ -51,9 +51,6 @@ class Toy(Rounds):
     def start(self, wire: Wire) -> Learner:
         return Sums(wire)
 
-    def planned_facts(self, active: str, parties: tuple[str, ...], classes: int) -> Facts:
-        return Facts(self.name, "train", active, parties, classes)
-
 
 class Reusing(Sums):
     """Goes on with the arrays that it sends."""

@@ -370,6 +370,21 @@ def test_hooks_of_a_defense_keep_their_arguments(install: Install, hook: str, wa
     assert message == f"class Thing: {hook.replace('=1', '')} must be {wanted}."
 
 
+def test_an_algorithm_in_rounds_says_how_many() -> None:
+    """It was found where a training asked, as an error of vflsec itself."""
+    from dataclasses import dataclass
+
+    from vflsec.plugin import Learner, Rounds, Wire
+
+    @dataclass(frozen=True)
+    class Endless(Rounds):
+        def start(self, wire: Wire) -> Learner:
+            raise NotImplementedError
+
+    with pytest.raises(ConfigError, match=r"Endless: must define rounds\.$"):
+        registry.algorithm(Endless)
+
+
 def test_an_algorithm_needs_both_methods() -> None:
     from dataclasses import dataclass
 
