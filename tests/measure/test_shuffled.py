@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Install
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.core.view import Table, deal_out
@@ -20,6 +20,8 @@ from vflsec.specs import AttackSpec, CellSpec, Measure
 from vflsec.testing import small_task
 
 SEEDS = range(4)
+
+Install = Callable[..., Path]
 
 ATTACK = '''
 """From elsewhere.
