@@ -57,6 +57,10 @@ def _find_ours(name: str) -> str:
     return file.removeprefix(_PACKAGE).removeprefix(_ROOT).lstrip("/")
 
 
+COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
+"""Have frames of their own before Python 3.12 alone, so their function is named."""
+
+
 class Watch(TorchDispatchMode):
     """Counts waits by the place in the package that asked for them: ``file:function``."""
 
@@ -70,7 +74,7 @@ class Watch(TorchDispatchMode):
         frame = sys._getframe(1)
         while frame is not None:
             short = _find_ours(frame.f_code.co_filename)
-            if short:
+            if short and frame.f_code.co_name not in COMPREHENSIONS:
                 self.found[f"{short}:{frame.f_code.co_name}"] += 1
                 return
             frame = frame.f_back  # type: ignore[assignment]

@@ -33,7 +33,7 @@ ROUNDS = {"core/rounds.py:task", "core/rounds.py:_spread"}
 ON_HOST = ("psi", "scorecard", "secureboost", "vertical_glm")
 LATER = {"fewshot": CLUSTERS, "oneshot": CLUSTERS, **dict.fromkeys(ON_HOST, ROUNDS)}
 """Work between two passes, which are no steps; and rounds that are computed on the host."""
-ONCE = {"core/task.py:<listcomp>", "core/policy.py:<lambda>", "algorithms/laser.py:list_sets"}
+ONCE = {"core/task.py:_flat", "core/policy.py:<lambda>", "algorithms/laser.py:list_sets"}
 """What is brought to the device when it is first asked for."""
 
 

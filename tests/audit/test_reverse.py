@@ -227,4 +227,4 @@ def test_the_points_of_an_audit_are_those_of_what_is_audited() -> None:
     audit = Audit(Path(), lambda: rows, {"points": write_points(both)})
     limit = Gate(max=0.05)
     assert len(trials(audit.points, limit)) == 2
-    assert trials(audit.points, limit) == trials(own, limit)
+    assert repr(trials(audit.points, limit)) == repr(trials(own, limit))  # a NaN equals no NaN
