@@ -102,3 +102,15 @@ def test_what_a_figure_lacks_is_its_own_and_not_that_of_the_primary_one() -> Non
     auc = rows(0.0, attack="a0", primary="auc")
     found = one([*same, *auc], Gate(max=0.05, of="balanced_accuracy"))
     assert (found.rule, found.detail) == (Rule.UNDERPOWERED, "equal_figures")
+
+
+def test_a_reason_that_attacks_share_is_given_once() -> None:
+    """None of these had rows of two classes to score."""
+    none = [
+        record(s, None, status="ok", reason="", attack=f"b{i}") for i in range(7) for s in range(5)
+    ]
+    found = one([*rows(0.0, attack="a0"), *none], ANY)
+    assert found.rule == Rule.FAILED_RUNS
+    assert all(found.reason.count(f"b{i}") == (i < 5) for i in range(7))
+    assert "2 more" in found.reason
+    assert found.reason.count("known rows") == 1

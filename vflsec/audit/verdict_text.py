@@ -96,15 +96,28 @@ def format_nothing(missing: Sequence[Point], gate: Gate) -> str:
 
 
 def format_failed(failed: Sequence[Point], blocked: Sequence[Point]) -> str:
-    """Which attacks have failed, and why."""
-    names = {r.attack or r.metric: r for r in [*blocked, *failed]}
+    """Which attacks have failed, or have no figure, and why: each reason once."""
+    named = {r.attack or r.metric: r for r in [*blocked, *failed]}
+    by_reason = group_by(named.items(), lambda of: (of[1].failed, of[1].status, _why_none(of[1])))
     said = []
-    for name, r in names.items():
-        what = f"{format_count(r.failed, 'seed')} of {name} failed"
-        if not r.failed:
-            what = f"{name} has no figure" if r.status == "ok" else f"{name} is {r.status}"
-        said.append(what + (f" ({r.reason})" if r.reason else ""))
+    for (seeds, status, why), of in by_reason.items():
+        one, names = len(of) == 1, join_some([name for name, _ in of], _MOST_NAMED)
+        what = f"{names} {'is' if one else 'are'} {status}"
+        if seeds:
+            what = f"{format_count(seeds, 'seed')} of {names} failed"
+        elif status == "ok":
+            what = f"{names} {'has' if one else 'have'} no figure"
+        said.append(what + (f" ({why.rstrip('.')})" if why else ""))
     return f"Cannot pass: {'; '.join(said)}."
+
+
+def _why_none(of: Point) -> str:
+    """Why a point has no figure; where an attack answered, all rows that are scored are alike."""
+    if of.reason or of.failed or of.status != "ok":
+        return of.reason
+    if of.target == "label":
+        return "rows of one class are left to score: grant fewer known rows, or take more rows"
+    return "all values to score are equal"
 
 
 def _figure(c: Candidate, gate: Gate) -> str:

@@ -253,10 +253,10 @@ def _undetected(of: Asked, summary: Summary) -> list[Step]:
 
 def _failed_runs(of: Asked, summary: Summary) -> list[Step]:
     """What to do where a training or an attack has failed, or gave no figure."""
-    do, command = "Take another attack", _LIST_ATTACKS
-    if any(p.failed for p in summary.points):
-        do, command = "Mend what failed, and audit again", format_command(summary, "audit")
-    return [Step(StepKind.FAILED_RUNS, f"{do}, to decide {name_gates(of)}:", command)]
+    if not any(p.failed for p in summary.points):
+        return [replace(advise_open(of), kind=StepKind.FAILED_RUNS)]
+    text = f"Mend what failed, and audit again, to decide {name_gates(of)}:"
+    return [Step(StepKind.FAILED_RUNS, text, format_command(summary, "audit"))]
 
 
 def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
