@@ -251,3 +251,8 @@ def test_an_attack_that_needs_more_than_by_default_is_named_with_its_settings() 
     found = vflsec.measure(trained, last)
     assert set(found.status) == {"ok"}
     assert found.attack.str.startswith("direction(accumulate=False").all()
+
+
+def test_progress_is_shown_or_not() -> None:
+    with pytest.raises(VflsecError, match="train: progress"):
+        vflsec.train("leaky", progress="bar")  # type: ignore[arg-type]

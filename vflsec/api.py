@@ -40,6 +40,7 @@ from vflsec.plan.cells import Cells
 from vflsec.plan.observe import System, choose_attacker
 from vflsec.plan.values import DataInfo
 from vflsec.plugins import registry
+from vflsec.report.progress import show_steps
 from vflsec.specs import AttackSpec, CellResult, CellSpec, DefenseSpec
 from vflsec.train.cohort import Moment, Training
 from vflsec.train.demand import Demand
@@ -185,6 +186,7 @@ def train(
     attacks: Sequence[str | Mapping[str, Any]] | None = None,
     record: str | Iterable[str] = (),
     device: str = "auto",
+    progress: bool | None = None,
     **params: Any,
 ) -> Trained:
     """Train one system with several seeds (and strengths) side by side.
@@ -204,12 +206,14 @@ def train(
             be named).
         record: further messages to record for every party, such as ``sent.embedding:last``.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, the last two perhaps with ``+graphs``.
+        progress: whether a bar is shown; by default on a terminal alone.
         params: hyper-parameters of the algorithm.
 
     Raises:
         VflsecError: data, a name or a hyper-parameter cannot be used, or there is no such phase.
     """
     check_arguments("train", train, params, algorithm)
+    _check_progress("train", progress)
     given = list_sections("train: attacks", attacks or ())
     recorded = as_needs(_list_texts("train: record", record), "train: record")
     swept: Any = seeds
@@ -233,15 +237,17 @@ def train(
     servers = registry.algorithms.create(algorithm, params).servers
     asked = None if attacks is None else _list_specs(scenario, given)
     demands = _demands((*first.parties, *servers), asked, recorded)
-    training = Training(cells, demands, tasks, pick_device(device), graphs=asks_graphs(device))
     phases: list[str] = []
     last: Moment | None = None
-    for moment in training.run():
-        phases.append(moment.phase.name)
-        if moment.phase.audited or not until:
-            last = moment
-        if moment.phase.name == until:
-            break
+    with show_steps(progress) as tell:
+        where = pick_device(device)
+        training = Training(cells, demands, tasks, where, tell, graphs=asks_graphs(device))
+        for moment in training.run():
+            phases.append(moment.phase.name)
+            if moment.phase.audited or not until:
+                last = moment
+            if moment.phase.name == until:
+                break
     if last is None or (until and phases[-1] != until):
         raise check.fail("train: until", f"one of the phases {', '.join(phases)}", until)
     return Trained(last, tasks, phases, scenario)
@@ -276,6 +282,7 @@ def measure(
     adversary: str | Sequence[str] = "",
     confidence: float = 0.95,
     by_seed: bool = False,
+    progress: bool | None = None,
     **grants: Any,
 ) -> pd.DataFrame:
     """Make attacks on every training and compare them with their baselines.
@@ -287,6 +294,7 @@ def measure(
         adversary: as in :meth:`Trained.view`; if empty, who receives what an attack reads.
         confidence: of the two-sided t intervals over seeds.
         by_seed: one row for each training instead of means over seeds.
+        progress: whether a bar is shown; by default on a terminal alone.
         grants: as in :meth:`Trained.view`.
 
     Returns:
@@ -299,6 +307,7 @@ def measure(
         VflsecError: an attack or a hyper-parameter does not exist.
     """
     check_arguments("measure", measure, [g for g in grants if g not in _GRANTS])
+    _check_progress("measure", progress)
     usual = {"adversary": adversary, **grants} if adversary else grants
     given = [{**usual, **s} for s in list_sections("measure: attacks", attacks)]
     for name, rule, value, holds in (
@@ -318,8 +327,9 @@ def measure(
         specs.append(trained._grant(spec, spec.adversary or choose_attacker(attack, system)))
     made = prepare(_each_label(specs, first))
     results = [CellResult(c.key, c) for c in training.cells]
-    for _ in attack_all(trained._bench, moment, made, results):
-        pass
+    with show_steps(progress) as tell:
+        for _ in attack_all(trained._bench, moment, made, results, tell):
+            pass
     kept = [results[r] for r in trained._at]
     rows = _complete_rows(kept, {p.spec.key: p.spec.of_label for p in made})
     if by_seed:
@@ -397,6 +407,11 @@ def _each_label(specs: Iterable[AttackSpec], task: Task) -> list[AttackSpec]:
         named = [spec.of_label] if spec.of_label else kind.each_label(task.labels, task.classes)
         out += [replace(spec, of_label=label) for label in named]
     return out
+
+
+def _check_progress(caller: str, given: Any) -> None:
+    if not isinstance(given, bool | None):
+        raise check.fail(f"{caller}: progress", "True, False or None", given)
 
 
 def _list_texts(name: str, given: Any) -> list[str]:

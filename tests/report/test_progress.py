@@ -14,7 +14,14 @@ from rich.console import Console
 
 from vflsec.cli.output import ProgressLines
 from vflsec.plan.values import Price
-from vflsec.report.progress import Lines, Terminal, pick_reporter, reporter_for, warn_of_memory
+from vflsec.report.progress import (
+    Lines,
+    Terminal,
+    pick_reporter,
+    reporter_for,
+    show_steps,
+    warn_of_memory,
+)
 from vflsec.runtime.progress_protocol import NOTE, Reporter
 
 WORK: Any = SimpleNamespace(title="splitnn, iso 5", cells=[1, 2], attacks=[1])
@@ -124,3 +131,17 @@ def test_a_command_says_how_far_it_is_and_notes_at_once(
     first, second = capsys.readouterr().err.splitlines()
     assert first == "[25%] t0: norm by bank (30 s; about 2 min to go)"
     assert second.startswith("[50%] t1: norm by bank (30 s; about 30 s")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "asked", "shown"),
+    [(True, None, True), (True, False, False), (False, None, False), (False, True, True)],
+)
+def test_one_piece_of_work_has_a_bar_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, asked: bool | None, shown: bool
+) -> None:
+    console = Console(file=(out := io.StringIO()), force_terminal=terminal)
+    monkeypatch.setattr("vflsec.report.progress.console_for", lambda: console)
+    with show_steps(asked) as tell:
+        tell("train: epoch 1/4", 0.25)
+    assert ("epoch 1/4" in out.getvalue()) == shown

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,31 @@ def pick_reporter(asked: Reporter | bool | None) -> Reporter:
         return asked
     console = console_for()
     return reporter_for(console) if asked or (asked is None and console.is_terminal) else Reporter()
+
+
+@contextmanager
+def show_steps(asked: bool | None) -> Iterator[Callable[[str, float], None]]:
+    """A bar that is told of one piece of work: what is being done, and the share done in [0, 1].
+
+    Args:
+        asked: whether it is shown; None shows it on a terminal alone.
+    """
+    console = console_for()
+    if not (console.is_terminal if asked is None else asked):
+        yield lambda *_: None
+        return
+    with _make_bars(console) as bars:
+        one = bars.add_task("", total=1.0)
+        yield lambda what, share: bars.update(one, completed=share, description=clean(what)[:60])
+        bars.update(one, completed=1.0)
+
+
+def _make_bars(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False), BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(), console=console,
+        transient=console.is_terminal,
+    )  # fmt: skip
 
 
 def _opening(plan: Plan, folder: Path, works: Sequence[Work]) -> str:
@@ -150,10 +176,7 @@ class Terminal(Reporter):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.bars = Progress(
-            TextColumn("{task.description}", markup=False), BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn(), console=console,
-        )  # fmt: skip
+        self.bars = _make_bars(console)
         self.table: Table | None = None
         self.live = Live(console=console, refresh_per_second=4, transient=True)
 
