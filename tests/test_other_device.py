@@ -11,10 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.utils import backend_registration
 
 CASES = [Path(__file__).with_name(f"on_other_device{more}.py") for more in ("", "_kept")]
 
 
+@pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch has no devices that are written in Python",
+)
 @pytest.mark.parametrize(
     ("marked", "least"),
     [

@@ -140,4 +140,4 @@ def test_every_step_is_a_command_that_works_on_this_audit(case: Callable[[], Sum
         made = parser.make_context(parser.name, list(words))
         assert made.params
         if made.params.keys() & {"scenario"} and isinstance(made.params["scenario"], str):
-            assert made.params["set_"] == ["data.rows=50"]
+            assert list(made.params["set_"]) == ["data.rows=50"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from audited import LEAKY, SEALED, Planted, audited, gate
+from matplotlib.collections import PolyCollection
 from printed import assumed, beyond, families, headline, html, html_of, threats
 
 from vflsec.plugins import registry
@@ -115,7 +116,7 @@ def test_the_first_screen_has_a_picture_with_the_limits(summary: dict[str, Any],
     (limit,) = [line for line in ax.get_lines() if line.get_label() == "limit 0.1"]
     assert set(limit.get_ydata()) == {0.1}
     kept = [p["utility"] for p in summary["points"] if p["attack"] and p["strength"] == 0]
-    (passing,) = [c for c in ax.collections if type(c).__name__.startswith("FillBetween")]
+    (passing,) = [c for c in ax.collections if isinstance(c, PolyCollection)]
     corners = passing.get_paths()[0].vertices
     assert corners[:, 1].max() == 0.1
     assert corners[:, 0].min() == pytest.approx(max(kept[0] - 0.1, ax.get_xlim()[0]))

@@ -418,6 +418,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 _PLAINLY = {
     "Value error, ": "",
     "Input should be a valid number, unable to parse string as a number": "Write a number as 0.1.",
+    "is not a valid float.": "is no number. Write it as 0.1.",
 }
 """What usage errors of the parser say, in plain words."""
 _DISK = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EROFS", "EIO")} - {None}

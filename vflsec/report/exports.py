@@ -74,8 +74,7 @@ def _seal(summary: Mapping[str, Any], points: bytes) -> str:
 
 
 def _parquet(frame: pd.DataFrame, path: Path) -> None:
-    with path.open("wb") as file:  # by its name it would have to be UTF-8
-        frame.to_parquet(file, index=False)
+    path.write_bytes(frame.to_parquet(index=False))  # by its name it would have to be UTF-8
 
 
 def _harmless(frame: pd.DataFrame) -> pd.DataFrame:
