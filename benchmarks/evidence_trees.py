@@ -40,7 +40,7 @@ COLUMNS: list[dict[str, Any]] = [
 ATTACKS: list[dict[str, Any]] = [
     {"name": "leaf_vote", "known_rows": 20}, {"name": "leaf_vote", "by": "model", "known_rows": 20},
     {"name": "leaf_graph", "known_rows": 0}, {"name": "gradient_pair", "known_rows": 0},
-    {"name": "leaf_weight", "known_rows": 0},
+    {"name": "leaf_weight", "known_rows": 0}, {"name": "leaf_counts", "known_rows": 0},
     *({"adversary": "active", "known_rows": 0, "aux_rows": 40, **attack} for attack in COLUMNS),
 ]  # fmt: skip
 SCENARIO: dict[str, Any] = {
@@ -98,9 +98,9 @@ def page(audit: Audit) -> str:
     least = min(above, key=above.__getitem__)
     answer = (
         "Do boosted trees tell a host labels beyond what its own columns tell, and which defense "
-        f"stops it? Without a defense the strongest attack does so in {above['none']} of "
-        f"{counted} places (a table under a profile). The fewest are left by {least}: "
-        f"{above[least]}."
+        f"stops it? Without a defense some attack does so in {above['none']} of {counted} places "
+        "(a table under a profile; corrected for all attacks there). The fewest are left by "
+        f"{least}: {above[least]}."
     )
     head = opening("Boosted trees: who learns the labels", answer, method)
     cost = compute_cost(audit.rows)
@@ -117,7 +117,7 @@ def page(audit: Audit) -> str:
 def count_above(rows: Sequence[ResultRow]) -> tuple[dict[str, int], int]:
     """By defense the places where an attack on labels is above its baseline beyond the interval.
 
-    The strongest of each place counts, at the level of one test; the second figure is of places.
+    Any attack counts, at a level divided by their number there; the second figure is of places.
     """
     of = [r for r in _guessed(rows) if r.target == "label"]
     above: dict[str, int] = {}
@@ -127,9 +127,10 @@ def count_above(rows: Sequence[ResultRow]) -> tuple[dict[str, int], int]:
         for place in group_by(some, _place).values():
             by_attack = group_by(place, lambda r: r.attack).values()
             gains = [known(r.advantage for r in mine) for mine in by_attack]
-            low = t_interval(max(gains, key=mean_of)).low
+            level = 1 - 0.05 / len(gains)
+            lows = known(t_interval(g, level).low for g in gains)
             if strength or defense == DEFENSES[0]["name"]:
-                above[name] += low is not None and low > 0
+                above[name] += any(low > 0 for low in lows)
     return above, len({_place(r) for r in of})
 
 
