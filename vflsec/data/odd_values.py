@@ -83,8 +83,11 @@ def refuse_flattened(name: str, values: NDArray[np.float64], what: str, remedy: 
     there = values[~np.isnan(values)]
     if len(there) < _LEAST or np.isinf(there).any():
         return
-    share, distinct = _compute_width(there), np.unique(there)
-    low, high = _count_far(distinct) if share * _SCALE < 1 else (0, 0)
+    share = _compute_width(there)
+    if share * _SCALE >= 1:
+        return
+    distinct = np.unique(there)
+    low, high = _count_far(distinct)
     core = there[(there >= distinct[low]) & (there <= distinct[-1 - high])]
     if not low + high or _compute_width(core) * _SCALE < 1:
         return
