@@ -192,6 +192,11 @@ def test_nothing_has_to_be_said_of_the_data_of_a_positive_control(name: str) -> 
         ({"name": "secureboost"}, {"name": "iso"}, False),
         ({"name": "vertical_glm"}, {"name": "masked_gradient"}, True),
         ({"name": "vertical_glm"}, {"name": "histogram_noise"}, False),
+        (of("splitnn"), {"name": "label_dp", "party": "passive"}, False),
+        (of("splitnn"), {"name": "label_dp", "party": "all"}, True),
+        (of("splitnn"), {"name": "mixup", "party": "passive"}, True),
+        ({"name": "secureboost"}, {"name": "grafting", "party": "passive"}, False),
+        ({"name": "secureboost"}, {"name": "grafting"}, True),
     ],
 )
 def test_a_defense_acts_where_its_party_sends_what_it_treats(

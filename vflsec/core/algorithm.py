@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from vflsec.core import check
@@ -24,6 +25,15 @@ ACTS = (
     "columns", "labels", "model", "loss", "penalty", "gradients", "optimizer", "incoming", "link",
 )  # fmt: skip
 """Hooks of policies by which networks change, whatever is sent."""
+
+_OF_LABELS = ("labels", "loss", "relabel", "regrow")
+"""Hooks that are called where the labels are."""
+
+
+def list_called(policy: Policy, owner: str, hooks: Sequence[str]) -> list[str]:
+    """Those of some hooks that a policy has and that are called at a party of this role."""
+    unheld = _OF_LABELS if owner == "passive" else ()
+    return [hook for hook in hooks if policy.overrides(hook) and hook not in unheld]
 
 
 class Algorithm:
@@ -90,12 +100,15 @@ class Algorithm:
         """
         owner = owner or policy.owner
         sent = {kind for kind, sender, _ in self.sends if owner in (sender, "all")}
-        if any(policy.overrides(hook) for hook in ACTS) or policy.covers & sent:
+        if list_called(policy, owner, ACTS) or policy.covers & sent:
             return ""
         who = "nobody" if owner == "all" else f"{owner} never"
+        why = f"where {who} sends what it treats ({', '.join(sorted(policy.treats))})"
+        if not policy.treats:
+            why = f"where {owner} parties have no labels"
         return (
-            f"{policy.name}: does nothing under {self.name}, where {who} sends what it treats "
-            f"({', '.join(sorted(policy.treats))}). Give it another party, or leave it out."
+            f"{policy.name}: does nothing under {self.name}, {why}. Give it another party, or "
+            "leave it out."
         )
 
     def check_columns(self, task: Task) -> None:

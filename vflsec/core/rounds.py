@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from vflsec.core.algorithm import Algorithm
+from vflsec.core.algorithm import Algorithm, list_called
 from vflsec.core.phase import Phase
 from vflsec.core.policy import TREATED, Policy, RowSets
 from vflsec.core.policy_binding import Binding
@@ -292,11 +292,11 @@ class Rounds(Algorithm):
         fed.extra["learners"] = {}
 
     def explain_unfit(self, policy: Policy, owner: str = "") -> str:
-        hooks = [hook for hook in HOOKS if policy.overrides(hook)]
+        hooks = list_called(policy, owner or policy.owner, HOOKS)
         sent = {kind for kind, *_ in policy.sends(self.sends)}
         if any(TREATED.get(hook) in {None, *sent} for hook in hooks):
             return ""
-        if hooks:
+        if any(map(policy.overrides, HOOKS)):
             return super().explain_unfit(policy, owner)
         return (
             f"{policy.name}: does nothing under {self.name}, which is no network. Take one with a "
