@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vflsec.cli import main
 from vflsec.core.federation import Federation
+from vflsec.engine.read_results import read_audit
 from vflsec.plugins import registry
 from vflsec.report.exports import load_summary
 
@@ -107,6 +108,8 @@ def test_one_column_of_twelve_that_is_told_fails_the_gate_that_asks(
         assert question["verdict"] == "FAIL"
         assert question["value"] > 0.4
         assert "b4 " in asked["asked"]
+        claims = [c for c in read_audit(out).found.claims if c.strength == 1]
+        assert {c.asked for c in claims if c.target == "attribute"} == {asked["asked"]}
     if told == "plainly":
         assert one["verdict"] == "FAIL"
         assert one["value"] > 0.9

@@ -69,6 +69,7 @@ class LeakageClaim(Identity):
             it needs no correction (intersection-union, Berger 1982). None where one has none.
         attacks: of how many attacks.
         at: which rows and stage in words, where the attack has several.
+        asked: what the attack chose to ask, in words; '' where it chooses nothing.
         is_part: of exposed rows, whether those of the largest class were left out.
         is_open: whether it shows nothing either way: a test has no interval, or one that holds all
             that its baseline leaves to learn.
@@ -86,6 +87,7 @@ class LeakageClaim(Identity):
     most: float | None = None
     attacks: int = 0
     at: str = ""
+    asked: str = ""
     is_part: bool = False
     is_open: bool = False
     more_seeds: int | None = None
@@ -258,7 +260,7 @@ def _one_claim(quantity: Quantity, p: Point, of: Sequence[Point]) -> LeakageClai
     return LeakageClaim(
         **p.identity.as_dict(), quantity=quantity, advantage=mean, low=figure.low,
         high=figure.high, tried=len(of), control=p.control if single is None else single.control,
-        is_part=single is not None and single.is_part,
+        asked=p.asked, is_part=single is not None and single.is_part,
     )  # fmt: skip
 
 

@@ -224,6 +224,7 @@ def _of(c: LeakageClaim, several: bool) -> str:
 def _learned(c: LeakageClaim, where: str) -> str:
     """Who infers what, and how much that gains."""
     of = f", best of {c.attacks} attacks" if c.attacks > 1 else ""
+    of += f"; asked about {clean(c.asked)}" if c.asked else ""
     if c.quantity is not Quantity.LEAKAGE:
         return (f"{c.adversary} infers the {format_secret(c)}{where} with labels flipped: "
                 f"{_gain(c)} ({c.named}).")  # fmt: skip
@@ -308,12 +309,13 @@ def _name_worst(p: Point, facts: DatasetFacts) -> Iterator[str]:
     if of.sure > of.own_sure:
         yield (f"In the tenth of rows where it is most certain, {of.sure:.0%} of its answers are "
                f"right; for its baseline, {of.own_sure:.0%}.")  # fmt: skip
-    if of.worst is not None and of.worst.share - of.worst.own > of.share:
-        names = facts.class_names if p.target == "label" and not facts.labels else ()
-        k = of.worst.label
+    if p.target != "label" or of.worst is None:
+        return
+    more, k = of.worst.share - of.worst.own, of.worst.label
+    if more > of.share:
+        names = () if facts.labels else facts.class_names
         name = clean(names[k]) if k < len(names) else k
-        more = _many(of.worst.share - of.worst.own)
-        yield f"Most exposed are rows of class '{name}': {more} more of 1,000."
+        yield f"Most exposed are rows of class '{name}': {_many(more)} more of 1,000."
 
 
 def _say_who_counts(p: Point, rows: int) -> Iterator[str]:

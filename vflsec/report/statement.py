@@ -107,7 +107,8 @@ def _receivers(
         after = [c for c in mine if c.training in judged]
         cells = [_infers(before, points)]
         cells += [_still_infers(after, before, points)] if judged else []
-        yield who.replace("+", " and "), what, *cells
+        asked = next((c.asked for c in (*before, *mine) if c.asked), "")
+        yield who.replace("+", " and "), f"{what} ({asked})" if asked else what, *cells
     attackers = {p for who, _ in pairs for p in who.split("+")}
     for party in summary.parties[name].parties:
         if party not in attackers:
