@@ -428,8 +428,8 @@ def test_completion_ends_without_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Every press of Tab printed "sys.exit(0) was called", for the parser ends so."""
-    shell = "typer.completion._get_shell_name"  # not who calls pytest; older ones have none
-    monkeypatch.setattr(shell, lambda: "bash", raising=False)
+    bash = "bash", "/bin/bash"  # not the shell that calls pytest
+    monkeypatch.setattr("shellingham.detect_shell", lambda: bash)
     for key, value in pressed.items():
         monkeypatch.setenv(key, value)
     assert vflsec(*args) == 0
