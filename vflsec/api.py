@@ -121,7 +121,8 @@ class Trained:
     @property
     def main(self) -> pd.DataFrame:
         """Main-task figures: one row for each training, split and metric."""
-        results = self._results()
+        cells = self._moment.training.cells
+        results = [CellResult(cells[r].key, cells[r]) for r in self._at]
         tasks = [self._moment.training.task(r) for r in self._at]
         predictions = {
             split: (rows[self._at], logits[self._at])
@@ -170,10 +171,6 @@ class Trained:
         there = sorted({(c.seed, leakage.defense_point(c.defenses)[1]) for c in cells}, key=str)
         raise check.fail("view: seed and strength", "those of a training", (seed, strength),
                          f"There are {there}.")  # fmt: skip
-
-    def _results(self) -> list[CellResult]:
-        cells = self._moment.training.cells
-        return [CellResult(cells[r].key, cells[r]) for r in self._at]
 
 
 def train(

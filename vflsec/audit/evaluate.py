@@ -97,7 +97,8 @@ def evaluate(
         replace(g, confidence=looks.narrow(g.confidence))
         for g in (*(() if only else record.gates), *also)
     ]
-    audited = _gated(record, results, points)
+    own_systems = {at.system for at, *_ in record.locate(results, "audit")}
+    audited = [p for p in points if p.system in own_systems]  # others by a gate that names them
     others: list[gates.Verdict] = []
     if not only:
         others += judge_claims(own, _claims(record, results), confidence, looks.share)
@@ -166,14 +167,6 @@ def _gap(
     clauses = [f"{c} (seed {', '.join(map(str, sorted(s)))})" for c, s in of.items()]
     start = f"{what.format(point.adversary)} carries no pass: "
     return start + "; ".join(clauses) if clauses else ""
-
-
-def _gated(
-    record: AuditRecord, results: Sequence[CellResult], points: Sequence[Point]
-) -> list[Point]:
-    """The points of what is audited: a reference is judged only by a gate that names it."""
-    own = {at.system for at, *_ in record.locate(results, "audit")}
-    return [p for p in points if p.system in own]
 
 
 def _rows(

@@ -169,7 +169,7 @@ def _candidate(point: Point, gate: Gate, audit: _Audit) -> Candidate | None:
     if gate.needs_validated:
         reversed_, metric = _reversed(point, gate, audit)
         found = audit.validated.get(point.place, NO_EVIDENCE)
-        unproven = None if found.validated else found.as_reason()
+        unproven = None if found.validated else Reason(found.code, found.text or NO_EVIDENCE.text)
     return Candidate(
         point=point,
         leak=leak,

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from vflsec.audit.attack_names import list_granted
 from vflsec.audit.controls import LEAST, Against, Leakage
-from vflsec.audit.gate import Reason, WordedCode
+from vflsec.audit.gate import WordedCode
 from vflsec.audit.point import Grants, Place, Point
 from vflsec.audit.rounding import show
 from vflsec.label import make_label
@@ -56,10 +56,6 @@ class Validation:
     code: Evidence = Evidence.UNDEFENDED
     place: Place = field(default_factory=Place)
     more_seeds: int | None = None
-
-    def as_reason(self) -> Reason:
-        """The evidence as why a gate does not pass."""
-        return Reason(self.code, self.text or NO_EVIDENCE.text)
 
 
 Validated = Mapping[Place, Validation]

@@ -87,10 +87,6 @@ def _too_few(frame: Frame, name: str, left: Sequence[str]) -> DataError:
     return frame.refuse_column("label", name, "have at least two classes", got)
 
 
-def _read_classes(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
-    return *read_labels(frame, names[0], change), None
-
-
 def _read_quantity(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
     """The label as a number."""
     (name,) = names
@@ -148,7 +144,7 @@ def _read_counts(frame: Frame, names: Sequence[str], change: Relabel) -> Read:
 
 
 READERS: Mapping[str, Callable[[Frame, Sequence[str], Relabel], Read]] = {
-    "classification": _read_classes,
+    "classification": lambda frame, names, change: (*read_labels(frame, names[0], change), None),
     "regression": _read_quantity,
     "multilabel": _read_several,
     "counts": _read_counts,

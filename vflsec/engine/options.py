@@ -54,11 +54,6 @@ class Options:
                 raise ConfigError(f"{one}: cannot be used with {other}. Use {instead}.")
 
     @property
-    def parallel(self) -> bool:
-        """Whether workers do the work."""
-        return bool(self.cluster) or self.jobs > 1
-
-    @property
     def part(self) -> Shard | None:
         """The shard, if only one is done."""
         return Shard.parse(self.shard) if self.shard else None

@@ -274,7 +274,7 @@ def _work(
     keep = _keep(store.folder, how)
     with ExitStack() as stack:
         pool: Pool | None = None
-        if works and how.parallel:
+        if works and (how.cluster or how.jobs > 1):
             pool = open_cluster(how.cluster) if how.cluster else Processes(how.jobs)
             stack.enter_context(pool)
             most = find_replicas(works, most, pool.workers)

@@ -27,8 +27,8 @@ from vflsec.measure.attack import Answer, Bench
 from vflsec.measure.guess_files import Planted, Source, freeze
 from vflsec.measure.prepared import Prepared, prepare
 from vflsec.plugins import registry
-from vflsec.specs import AttackSpec
-from vflsec.trace.completeness import find_copies, make_ledger
+from vflsec.specs import AttackSpec, LedgerRow
+from vflsec.trace.completeness import find_copies
 from vflsec.trace.limits import Limits, check_new
 from vflsec.trace.manifest import Manifest
 from vflsec.trace.reader import Trace
@@ -250,8 +250,8 @@ def _describe_source(trace: Trace) -> Source:
     about = "seal.json" if trace.sealed else "manifest.json"  # a seal has a hash of each file
     digest = hashlib.sha256((trace.folder / about).read_bytes()).hexdigest()
     granted = [(rows, h) for h, rows in trace.granted.items()]
-    crossed, unread = make_ledger(trace.crossed), sorted(trace.unread)
-    return Source(trace.manifest, digest, granted, trace.gaps, crossed, unread)
+    crossed = [LedgerRow(*key, **size._asdict()) for key, size in trace.crossed.items()]
+    return Source(trace.manifest, digest, granted, trace.gaps, crossed, sorted(trace.unread))
 
 
 def _with_classes(trace: Trace, classes: int) -> Manifest:

@@ -365,14 +365,6 @@ def _products(v: Visit, k: Ints) -> Signs:
     return _of_sign(out)
 
 
-def _xor(v: Visit, k: Ints) -> Signs:
-    return _of_sign(v.sign[:, k[:, 0]] * v.public[:, k[:, 1]])
-
-
-def _bit(v: Visit, k: Ints, _values: Signs) -> Signs:
-    return v.public[:, k[:, 1]]
-
-
 def _place(v: Visit, k: Ints) -> Signs:
     return v.arranged[:, k[:, 0]]
 
@@ -387,10 +379,6 @@ def _foretell_place(v: Visit, k: Ints, values: Signs) -> Signs:
     near = np.empty_like(said)
     near[order] = sum_near(torch.from_numpy(said[order]).int())[0].numpy()
     return np.where(v.wire.by_id[v.version][_OF_PLACE[k[:, 0]]], said, near)
-
-
-def _larger(v: Visit, k: Ints) -> Signs:
-    return _of_sign(compute_signs(v.x[:, k[:, 0]] - v.x[:, k[:, 1]]))
 
 
 def _largest(v: Visit, k: Ints) -> Signs:
@@ -499,10 +487,12 @@ FAMILIES = (
            value=lambda v, k: v.reals[:, int(k[0])]),
     Family("zero", _with(lambda v: 3), _zeros),
     Family("product of two signs", _sets(2, PAIRED), _products, (MEAN,)),
-    Family("larger of two", _sets(2, PAIRED), _larger, (MEAN, SIZE)),
+    Family("larger of two", _sets(2, PAIRED),
+           lambda v, k: _of_sign(compute_signs(v.x[:, k[:, 0]] - v.x[:, k[:, 1]])), (MEAN, SIZE)),
     Family("largest of all", _with(lambda v: 4), _largest, (MEAN, SIZE)),
-    Family("sign xor public bit", _with(lambda v: v.public.shape[1]), _xor, (MEAN,),
-           voted=False, id_part=_bit),
+    Family("sign xor public bit", _with(lambda v: v.public.shape[1]),
+           lambda v, k: _of_sign(v.sign[:, k[:, 0]] * v.public[:, k[:, 1]]), (MEAN,),
+           voted=False, id_part=lambda v, k, _: v.public[:, k[:, 1]]),
     Family("low bit", _with(lambda v: len(v.wire.shifts)), _low_bits),
     Family("remainder", _residues, _residue),
     Family("neighbour", _with(lambda v: 6, NEAR), _neighbours),

@@ -29,7 +29,8 @@ def _unwrapped_step(of: type[torch.optim.Optimizer]) -> Callable[..., Any]:
 
     def step(self: Any, closure: Any = None) -> Any:
         if getattr(self, "flat", False):
-            return self._take_own()
+            params = [p for group in self.param_groups for p in group["params"]]
+            return self.take(params, [p.grad for p in params])
         with torch.no_grad():
             return torch_step(self)
 
@@ -115,11 +116,6 @@ class Fused:
             else:
                 parted += [([g], [of[id(p)] for p in g["params"]]) for g in some]
         self._flat = parted
-
-    def _take_own(self) -> None:
-        """One step with the gradients that the parameters carry."""
-        params = [p for group in self.param_groups for p in group["params"]]
-        self.take(params, [p.grad for p in params])
 
     def _tell(self, block: Block) -> None:
         """Show what is kept of a block under its parameters, as torch does."""

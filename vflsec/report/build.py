@@ -108,11 +108,6 @@ def _list(title: str, items: Iterable[str], tone: Tone = Tone.PLAIN) -> Section:
     return Section(title, (tree.Bullets(tuple(items)),), tone=tone)
 
 
-def _build_findings(summary: Summary) -> Section:
-    shown = tree.Bullets(tuple(list_findings(summary)), most=12)
-    return Section("Findings", (shown,))
-
-
 def _build_verdict(summary: Summary) -> Section:
     """The first screen of the page."""
     found, _ = format_headline(summary)
@@ -148,13 +143,9 @@ def _build_unmeasured(summary: Summary) -> Section:
     rows = [(name, *row) for name, of in by_data.items() for row in find_unmeasured(of)]
     made: Block = (build_unmeasured(rows, "Data") if rows
                    else Paragraph("Every attack gave a figure."))  # fmt: skip
-    blocks = (made, _build_notes(summary))
+    blocks = (made, _list("Notes", summary.notes))
     title = "Not observable"
     return Section(title, blocks, nav=title)
-
-
-def _build_notes(summary: Summary) -> Section:
-    return _list("Notes", summary.notes)
 
 
 _SECTIONS: dict[str, Build] = {
@@ -164,7 +155,7 @@ _SECTIONS: dict[str, Build] = {
     "gaps": lambda s: _list("Not tested", list_gaps(s), Tone.WARNING),
     "beyond": lambda s: _list("Leaks that no gate limits", describe_ungated(s)),
     "steps": lambda s: Section("Next", (tree.Steps(tuple(advice.next_steps(s))),)),
-    "findings": _build_findings,
+    "findings": lambda s: Section("Findings", (tree.Bullets((*list_findings(s),), most=12),)),
     "gates": build_gates,
     "bounds": lambda s: Section("", (Paragraph(describe_bounds(s), Tone.SOFT),)),
     "coverage": build_coverage,
@@ -174,7 +165,7 @@ _SECTIONS: dict[str, Build] = {
     "visible": build_visibility,
     "cost": lambda s: Section("Cost and messages", build_cost(s), nav="Cost"),
     "unseen": _build_unmeasured,
-    "notes": _build_notes,
+    "notes": lambda s: _list("Notes", s.notes),
     "record": build_record,
     "placing": build_placing,
     "tested": statement.build_tested,

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vflsec.core.message_kinds import find_kinds
-from vflsec.specs import LedgerRow
 from vflsec.trace.limits import UNSEEN
 from vflsec.trace.manifest import Have, Moment, ObserverInfo, Route
 from vflsec.trace.tables import Fields, Recorded
@@ -81,11 +80,6 @@ class Passed:
             for route, epochs in self.epochs.items()
         ]  # fmt: skip
         return found + [h for h in declared if h.route not in self.epochs]
-
-
-def make_ledger(sizes: Mapping[Key, Size]) -> list[LedgerRow]:
-    """The counts as rows of a ledger."""
-    return [LedgerRow(*key, **size._asdict()) for key, size in sizes.items()]
 
 
 STOPPED = "recording stopped before the run did"
