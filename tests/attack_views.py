@@ -142,23 +142,32 @@ def make_view(
     targets = {"train": torch.arange(train)[~torch.isin(torch.arange(train), rows)]}
     if test:
         targets["test"] = torch.arange(train, len(y))
-    d = columns.shape[1]
-    known_facts = {
-        "algorithm": "splitnn", "phase": "train", "active": "active", "classes": classes,
-        "parties": ("active", PARTY), "batch_size": batch, **(facts or {}),
-    }  # fmt: skip
-    return View(
-        adversary=(PARTY,),
-        columns=MappingProxyType({PARTY: columns}),
-        present=MappingProxyType({PARTY: torch.ones(len(y), dtype=torch.bool)}),
-        schema=MappingProxyType({PARTY: Schema(tuple(map(str, range(d))), (0,) * d, (d,))}),
+    return _build_view(
+        PARTY, columns, {"classes": classes, "batch_size": batch, **(facts or {})},
         tables=MappingProxyType(held),
         models=MappingProxyType({PARTY: {"bottom": (bottom or nn.Identity()).eval()}}),
-        facts=Facts(**known_facts),
         targets=MappingProxyType(targets),
         known=Known(rows, y[:train][rows]) if known else None,
         prior=torch.bincount(y[:train], minlength=classes).double() / train,
         aux=aux,
+    )  # fmt: skip
+
+
+def _build_view(
+    who: str, columns: Tensor, facts: Mapping[str, Any],
+    others: Mapping[str, Schema] = MappingProxyType({}), **given: Any,
+) -> View:  # fmt: skip
+    """The view of a party with columns (n, d) of numbers."""
+    n, d = columns.shape
+    usual = {"algorithm": "splitnn", "phase": "train", "active": "active",
+             "parties": ("active", PARTY), "batch_size": 64}  # fmt: skip
+    return View(
+        adversary=(who,),
+        columns=MappingProxyType({who: columns}),
+        present=MappingProxyType({who: torch.ones(n, dtype=torch.bool)}),
+        schema=MappingProxyType({who: Schema(tuple(map(str, range(d))), (0,) * d, (d,)), **others}),
+        facts=Facts(**{**usual, **facts}),
+        **given,
     )
 
 
@@ -273,26 +282,14 @@ def feature_view(
     epochs = [embedding] if isinstance(embedding, Tensor) else embedding
     held = tables(epochs, "embedding", party="active", shuffled=shuffled)
     names = tuple(f"v{i}" for i in range(d))
-    schema = {
-        "active": Schema(tuple(f"o{i}" for i in range(own.shape[1])), (0,) * own.shape[1],
-                         (own.shape[1],)),
-        PARTY: Schema(names, cardinalities or (0,) * d, (d,)),
-    }  # fmt: skip
-    known_facts = {
-        "algorithm": "splitnn", "phase": "train", "active": "active", "classes": 2,
-        "parties": ("active", PARTY), "batch_size": 64, **(facts or {}),
-    }  # fmt: skip
-    return View(
-        adversary=("active",),
-        columns=MappingProxyType({"active": own}),
-        present=MappingProxyType({"active": torch.ones(n, dtype=torch.bool)}),
-        schema=MappingProxyType(schema),
+    return _build_view(
+        "active", own, {"classes": 2, **(facts or {})},
+        {PARTY: Schema(names, cardinalities or (0,) * d, (d,))},
         tables=MappingProxyType(held),
         models=MappingProxyType(dict(models or {})),
-        facts=Facts(**known_facts),
         targets=MappingProxyType({"train": rows[aux:], "test": rows[:0]}),
         aux=MappingProxyType({PARTY: (rows[:aux], victim[:aux])}) if aux else None,
-    )
+    )  # fmt: skip
 
 
 def r2(guess: Guess, truth: Tensor) -> float:
