@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from bench import owner
+from by_hand import trained as train_by_hand
 from sampled import sampled
 from scipy import stats
 from torch import Tensor
@@ -22,7 +23,6 @@ from vflsec.defenses.rr_prior import draw, matrix, top
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
-from vflsec.train.loop import run_phases
 
 
 def make(name: str, **params: Any) -> Any:
@@ -132,11 +132,9 @@ def test_skewed_classes_at_small_epsilon_leave_one_label() -> None:
 def trained(policy: Any, strengths: list[float], seeds: list[int]) -> Federation:
     algorithm = registry.algorithms.create("splitnn", {"epochs": 4, "batch_size": 32, "lr": 0.01})
     strength = torch.tensor(strengths, dtype=torch.float64)
-    fed = Federation.create(small_stack(seeds, n=400), seeds, {"active": [(policy, strength)]})
-    algorithm.build(fed)
-    for _ in run_phases(algorithm, fed):
-        pass
-    return fed
+    return train_by_hand(
+        algorithm, small_stack(seeds, n=400), seeds, {"active": [(policy, strength)]}
+    )
 
 
 def test_lp_mst_releases_every_training_label_once_at_its_epsilon() -> None:
@@ -180,10 +178,7 @@ def test_lp_mst_off_trains_as_if_it_were_not_there_beside_one_that_is_on() -> No
         policies = {"active": [(p, s) for p, s in policies["active"]]}
         if policies["active"][0][0].name == "noise":  # the stream is named by its place
             policies["active"].insert(0, (make("lp_mst"), torch.zeros(2, dtype=torch.float64)))
-        fed = Federation.create(small_stack([0, 0]), [0, 0], policies)
-        algorithm.build(fed)
-        for _ in run_phases(algorithm, fed):
-            pass
+        fed = train_by_hand(algorithm, small_stack([0, 0]), [0, 0], policies)
         states.append(fed.parties["passive1"].modules["bottom"].state())
         bytes_.append({e["kind"]: e["bytes"] for e in fed.channel.ledger.of(0)})
     for key, value in states[0].items():
@@ -219,10 +214,7 @@ def test_lp_mst_holds_labels_back_from_who_judges_itself_at_home(name: str) -> N
     def trained(seeds: list[int]) -> dict[str, Tensor]:
         algorithm = registry.algorithms.create(name, {"local_steps": 12, "epochs": 1})
         policies = {"active": [(make("lp_mst"), torch.ones(len(seeds), dtype=torch.float64))]}
-        fed = Federation.create(small_stack(seeds, n=120, unaligned=20), seeds, policies)
-        algorithm.build(fed)
-        for _ in run_phases(algorithm, fed):
-            pass
+        fed = train_by_hand(algorithm, small_stack(seeds, n=120, unaligned=20), seeds, policies)
         return fed.parties["active"].modules["bottom"].state()
 
     alone, company = trained([0]), trained([0, 1, 2])

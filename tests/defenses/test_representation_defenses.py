@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from bench import message, owner
+from by_hand import rank_rows, trained
 from torch import Tensor
 
 from vflsec.core.algorithm import Algorithm
@@ -113,8 +114,6 @@ def test_dcor_forms_and_parameters() -> None:
 
 def test_dcor_does_not_stop_gradients_from_telling_classes_apart() -> None:
     """It changes embeddings; cut gradients of a batch still rank rows by class."""
-    from by_hand import rank_rows
-
     algorithm, fed = train({"active": [(make("dcor"), [0.3, 0.3])]})
     rows = fed.stack.rows("labelled")[:, :64]
     batch = algorithm.up(fed, rows)  # type: ignore[attr-defined]
@@ -352,11 +351,8 @@ def test_dpsgd_refuses_what_has_no_rows_of_its_own() -> None:
         train({"active": [(make("dpsgd"), [1.0, 1.0]), (make("mixup"), [0.2, 0.2])]})
     algorithm = registry.algorithms.create("fedbcd", {"epochs": 1, "proximal": 1.0})
     bound = {"active": [(make("dpsgd"), torch.ones(2, dtype=torch.float64))]}
-    fed = Federation.create(small_stack([0, 0]), [0, 0], bound)
-    algorithm.build(fed)
     with pytest.raises(PolicyError, match="cannot be split into rows"):
-        for _ in run_phases(algorithm, fed):
-            pass
+        trained(algorithm, small_stack([0, 0]), [0, 0], bound)
 
 
 def test_dpsgd_guarantee_by_accountant() -> None:

@@ -9,18 +9,18 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from by_hand import trained
 
 from vflsec.algorithms.laser import Laser
 from vflsec.algorithms.local import Local
 from vflsec.algorithms.splitnn import SplitNN
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import load_scenario
-from vflsec.core.federation import Federation
 from vflsec.core.task import Stack
 from vflsec.data.prepare import make_task
 from vflsec.data.sets.imitation import Imitation
 from vflsec.engine.run import run_audit
-from vflsec.train.loop import compute_auc, predict, run_phases
+from vflsec.train.loop import compute_auc, predict
 
 pytestmark = pytest.mark.usefixtures("no_reports")
 
@@ -36,11 +36,8 @@ def world() -> Stack:
 
 def measure(trains: SplitNN, world: Stack, *answers: SplitNN) -> list[torch.Tensor]:
     """Test AUC by seed, of its own answer and of other algorithms' if some are given."""
-    fed = Federation.create(world, SEEDS, None)
     trains = replace(trains, epochs=20)
-    trains.build(fed)
-    for _ in run_phases(trains, fed):
-        pass
+    fed = trained(trains, world, SEEDS)
     rows = world.rows("test")
     y = torch.stack([t.y[r] for t, r in zip(world.tasks, rows, strict=True)])
     with torch.no_grad():

@@ -65,9 +65,7 @@ class _Scripted(SplitNN):
 @pytest.mark.parametrize(("by", "kept"), [("loss", 1.0), ("auc", 0.0)])
 def test_loss_keeps_calibrated_logits_and_auc_the_right_order(by: str, kept: float) -> None:
     algorithm = _Scripted(**SMALL, epochs=2, select_by=by)
-    fed = federation(algorithm, small_stack([0]))
-    for _ in run_phases(algorithm, fed):
-        pass
+    fed = trained(algorithm, small_stack([0]))
     assert mark(fed) == kept
     assert fed.kept["train"] == [kept + 1]
     assert fed.epochs["train"] == [2]
@@ -92,9 +90,7 @@ def test_the_epoch_kept_is_the_best_that_was_seen(by: str) -> None:
 
 def test_patience_counts_epochs_without_a_better_auc() -> None:
     algorithm = _Scripted(**SMALL | {"patience": 1}, epochs=3, select_by="auc")
-    fed = federation(algorithm, small_stack([0]))
-    for _ in run_phases(algorithm, fed):
-        pass
+    fed = trained(algorithm, small_stack([0]))
     assert fed.epochs["train"] == [2]
 
 
