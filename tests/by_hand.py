@@ -103,26 +103,28 @@ def assert_follows(
                 torch.testing.assert_close(mine, value, rtol=0, atol=atol)
 
 
+def flatten(state: State) -> dict[str, Tensor]:
+    """All weights of a state, by ``party.part.name``."""
+    return {
+        f"{party}.{part}.{key}": value
+        for party, parts in state.items()
+        for part, weights in parts.items()
+        for key, value in weights.items()
+    }
+
+
 def assert_same(a: State, b: State, *, of: tuple[Any, Any] = (slice(None), slice(None))) -> None:
     """Two states are equal bit for bit; `of` picks the replicas of each."""
-    assert a.keys() == b.keys()
-    for party, parts in a.items():
-        assert parts.keys() == b[party].keys()
-        for part, weights in parts.items():
-            for key, value in weights.items():
-                other = b[party][part][key]
-                assert torch.equal(value[of[0]], other[of[1]]), (party, part, key)
+    mine, theirs = flatten(a), flatten(b)
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        assert torch.equal(value[of[0]], theirs[name][of[1]]), name
 
 
 def largest_difference(a: State, b: State) -> float:
     """The largest absolute difference between the weights of two states."""
-    found = [
-        float((value - b[party][part][key]).abs().max())
-        for party, parts in a.items()
-        for part, weights in parts.items()
-        for key, value in weights.items()
-    ]
-    return max(found)
+    other = flatten(b)
+    return max(float((value - other[name]).abs().max()) for name, value in flatten(a).items())
 
 
 def twin(schema: Schema, out: int) -> Twin:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_hand import flatten
 from torch import Tensor
 
 from vflsec.algorithms.splitnn import SplitNN
@@ -181,12 +182,7 @@ def prepared(
 
 def numbers(fed: Federation) -> dict[str, Tensor]:
     """Weights, the optimizers' states and all that is on record."""
-    out = {
-        f"{name}.{part}.{key}": v
-        for name, parts in fed.state().items()
-        for part, weights in parts.items()
-        for key, v in weights.items()
-    }
+    out = flatten(fed.state())
     for name, party in fed.parties.items():
         for i, p in enumerate(party.parameters() if party.optimizer is not None else ()):
             state = party.optimizer.state[p]

@@ -16,7 +16,15 @@ import pytest
 import torch
 from captured_runs import CASES, trained
 from graph_emulation import Emulated
-from on_other_device import NORM, attack, audited, cells, defended, tasks  # noqa: F401
+from on_other_device import (
+    NORM,
+    assert_near,
+    attack,
+    audited,
+    cells,
+    defended,
+    tasks,  # noqa: F401
+)
 from other_device import emulated, place
 from sampled import sampled
 from torch import nn
@@ -43,13 +51,6 @@ def figures(found: Sequence[Any]) -> list[tuple[Any, ...]]:
         (m.phase, m.split, m.metric, m.attack, m.status, m.reason, m.value)
         for result in found for m in result.measures if m.attack
     ]  # fmt: skip
-
-
-def assert_near(there: Sequence[tuple[Any, ...]], here: Sequence[tuple[Any, ...]]) -> None:
-    assert [m[:-1] for m in there] == [m[:-1] for m in here]
-    assert any(m[-1] is not None for m in here)
-    for a, b in zip(here, there, strict=True):
-        assert b[-1] == (None if a[-1] is None else pytest.approx(a[-1], abs=5e-3, nan_ok=True)), b
 
 
 @pytest.mark.slow

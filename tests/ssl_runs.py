@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from by_hand import flatten
 from torch import Tensor
 
 from vflsec.core.federation import Federation
@@ -51,13 +52,7 @@ def _run(name: str, world: dict[str, Any] | None, **change: Any) -> Any:
 
 def tensors(state: Any, keep: str = "") -> dict[str, Tensor]:
     """All tensors of a state whose dotted name contains `keep`."""
-    flat = {
-        f"{party}.{part}.{key}": value
-        for party, parts in state.items()
-        for part, weights in parts.items()
-        for key, value in weights.items()
-    }
-    return {k: v for k, v in flat.items() if keep in k}
+    return {k: v for k, v in flatten(state).items() if keep in k}
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:

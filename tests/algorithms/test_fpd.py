@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from by_hand import federation, trained
+from by_hand import assert_same, federation, flatten, trained
 from torch import Tensor, nn
 
 from vflsec.algorithms.fpd import FPD
@@ -167,20 +167,13 @@ def test_the_teacher_starts_as_fedsplitnn_and_does_not_move_afterwards() -> None
     stack = world()
     algorithm = FPD(**FED)
     fed = federation(algorithm, stack, [0, 1])
-    states = {}
-    for phase in run_phases(algorithm, fed):
-        states[phase.name] = fed.state()
+    states = {phase.name: fed.state() for phase in run_phases(algorithm, fed)}
     assert list(states) == ["teacher", "student"]
-    for party, parts in states["teacher"].items():
-        for part, weights in parts.items():
-            for key, value in weights.items():
-                assert torch.equal(value, states["student"][party][part][key])
+    after = flatten(states["student"])
+    assert all(torch.equal(v, after[name]) for name, v in flatten(states["teacher"]).items())
     mine = federation(algorithm, stack, [0, 1]).state()
     theirs = federation(SplitNN(**SMALL), stack, [0, 1]).state()
-    assert mine.keys() == theirs.keys()
-    for party, parts in mine.items():
-        for part, weights in parts.items():
-            assert all(torch.equal(v, theirs[party][part][k]) for k, v in weights.items())
+    assert_same(mine, theirs)
 
 
 def test_after_the_teacher_one_embedding_crosses_and_predictions_cost_nothing() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from by_hand import federation, trained
+from by_hand import federation, flatten, trained
 from sampled import sampled
 from torch import Tensor
 from worlds import with_category
@@ -74,13 +74,9 @@ def test_the_teacher_does_not_move_and_one_tensor_crosses(more: dict[str, Any]) 
     stack = world()
     algorithm = JPL(**SMALL, **more)
     fed = federation(algorithm, stack, [0, 1])
-    states = {}
-    for phase in run_phases(algorithm, fed):
-        states[phase.name] = fed.state()
-    for party, parts in states["teacher"].items():
-        for part, weights in parts.items():
-            for key, value in weights.items():
-                assert torch.equal(value, states["student"][party][part][key])
+    states = {phase.name: fed.state() for phase in run_phases(algorithm, fed)}
+    after = flatten(states["student"])
+    assert all(torch.equal(v, after[name]) for name, v in flatten(states["teacher"]).items())
     student = [r for r in fed.channel.ledger.of(0) if r["phase"] == "student"]
     assert [(r["kind"], r["messages"], r["elements"]) for r in student] == [
         ("embedding", 1, 144 * 3)

@@ -139,9 +139,7 @@ def test_exchange_trains_nothing_and_the_classifier_only_itself() -> None:
     algorithm = OneShot(**SMALL)
     fed = federation(algorithm, stack, [0, 1])
     before = fed.state()
-    states = {}
-    for phase in run_phases(algorithm, fed):
-        states[phase.name] = fed.state()
+    states = {phase.name: fed.state() for phase in run_phases(algorithm, fed)}
     assert list(states) == ["exchange", "local", "classifier"]
     assert_same(before, states["exchange"])
     top = {k: v.clone() for k, v in states["local"]["active"].pop("top").items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from by_hand import flatten
 from sampled import sampled
 from torch import Tensor, nn
 
@@ -194,12 +195,7 @@ def trained(case: Case) -> tuple[dict[str, Tensor], Any, tuple[str, ...]]:
     by_hand = tuple(p.name for p in fed.parties.values() if p.by_hand)
     for _ in run_phases(algorithm, fed):
         pass
-    numbers = {
-        f"{name}.{part}.{key}": v
-        for name, parts in fed.state().items()
-        for part, weights in parts.items()
-        for key, v in weights.items()
-    }
+    numbers = flatten(fed.state())
     recorder, parties = fed.channel.recorder, list(fed.parties)
     for r in range(len(SEEDS)):
         for key, table in recorder.tables(r, parties, "train").items():

@@ -42,6 +42,13 @@ def init(*args: object) -> int:
     return main.main(["init", *(str(a) for a in args)])
 
 
+def draft(world: World, folder: Path, *words: object) -> Path:
+    """The scenario that is drafted for a table of these people."""
+    table, out = write(folder / "people.csv", **world), folder / "case.toml"
+    assert init(table, "--label", "default", *words, "--out", out) == 0
+    return out
+
+
 @pytest.fixture
 def world() -> World:
     """120 people: two columns that tell of the label, and one that is the label in other words."""
@@ -100,8 +107,7 @@ def test_whole_numbers_that_may_be_codes_are_written_as_a_comment_that_can_be_us
 
 def test_what_is_given_is_not_guessed(world: World, tmp_path: Path) -> None:
     world["row_id"] = list(range(120))
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--id", "row_id", "--out", out) == 0
+    out = draft(world, tmp_path, "--id", "row_id")
     assert load_scenario(out).root.data[0].id == "row_id"
     assert "# Found" not in out.read_text(encoding="utf-8")
 
@@ -129,8 +135,7 @@ def test_several_tables_find_the_one_column_that_links_them(
 @pytest.mark.slow
 def test_what_is_written_runs(world: World, tmp_path: Path, cli: Cli) -> None:
     """From a table to verdicts without editing anything, with fewer epochs and seeds."""
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--out", out) == 0
+    out = draft(world, tmp_path)
     few = ("algorithm.epochs=1", "audit.seeds=1", "audit.references=[]",
            "audit.positive_control=false", "defense.0.strength=[0,5]")  # fmt: skip
     args = [x for one in few for x in ("--set", one)]
@@ -367,8 +372,7 @@ def test_several_labels_get_attacks_that_take_them_one_by_one(
 ) -> None:
     world["late"] = [i // 2 % 2 for i in range(120)]
     world.pop("status")
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--label", "late", "--out", out) == 0
+    out = draft(world, tmp_path, "--label", "late")
     names = [a.name for a in load_scenario(out).root.attack]
     ours = ["model_completion", "norm", "direction", "similarity"]
     assert names == [*ours, *WHOLE, *BY_THE_LABEL_PARTY]
@@ -400,9 +404,8 @@ def test_beyond_so_many_rows_what_keeps_every_message_is_a_comment(
 def test_beyond_twice_as_many_rows_attacks_guess_a_sample(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, drafted: int | None
 ) -> None:
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     monkeypatch.setattr(draft_text, "_SAMPLE", most)
-    assert init(table, "--label", "default", "--out", out) == 0
+    out = draft(world, tmp_path)
     assert load_scenario(out).root.audit.sample == drafted
     assert load_scenario(out).root.audit.messages == "all"
 
@@ -426,10 +429,9 @@ def test_wide_tables_are_guessed_on_fewer_rows(
 ) -> None:
     """A category of 30 values has 31 numbers; 2 of 120 rows would do for 62 at most."""
     world["town"] = [f"t{i % 30}" for i in range(120)]
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
     monkeypatch.setattr(draft_text, "_NUMBERS", 31 * 59)
     monkeypatch.setattr(draft_text, "_LEAST", 20)
-    assert init(table, "--label", "default", "--out", out) == 0
+    out = draft(world, tmp_path)
     assert 20 <= (load_scenario(out).root.audit.sample or 0) < 59
 
 
@@ -437,8 +439,7 @@ def test_a_rare_class_keeps_rows_to_guess(world: World, tmp_path: Path, cli: Cli
     """Known rows took every training row of the class: no attack on labels had a figure."""
     world["default"] = [int(i % 10 == 0) for i in range(120)]  # 12 ones, 7 of them for training
     world.pop("status")
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--out", out) == 0
+    out = draft(world, tmp_path)
     attacks = [a for a in load_scenario(out).root.attack if not a.aux_rows]
     assert {a.known_rows for a in attacks} == {6}
     said = "of 7 training rows of the rarest class"
@@ -457,8 +458,7 @@ def test_few_test_rows_of_a_class_are_said(
     """An AUC on 3 ones was printed like any other."""
     world["default"] = [int(i % every == 0) for i in range(120)]
     world.pop("status")
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--out", out) == 0
+    out = draft(world, tmp_path)
     told = " ".join(cli.says("check", out).split())
     said = f"people: only {ones} of 30 test rows are of the rarest class"
     assert (said in told) == bool(ones)
@@ -470,8 +470,7 @@ def test_several_classes_get_attacks_that_exist_for_them(
 ) -> None:
     world["default"] = [i % 4 for i in range(120)]
     world.pop("status")
-    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
-    assert init(table, "--label", "default", "--out", out) == 0
+    out = draft(world, tmp_path)
     names = [a.name for a in load_scenario(out).root.attack]
     assert names == ["model_completion", "similarity", "cluster", *WHOLE, *BY_THE_LABEL_PARTY]
     granted = {a.name: a.known_rows for a in load_scenario(out).root.attack}

@@ -20,6 +20,7 @@ from broken_claims import (
     ThirdPaid,
     registered,
 )
+from by_hand import assert_same
 from sampled import sampled
 
 from vflsec.config.scenario import load_scenario
@@ -256,10 +257,7 @@ def test_a_silent_row_adds_nothing_to_any_gradient() -> None:
         stack = Stack.build({0: quiet}, [0, 0], dtype=torch.float64)
         algorithm = registry.algorithms.create("splitnn", {"epochs": 2, "select": False})
         states.append(train(algorithm, stack, [0, 0]).fed.state())
-    for party, parts in states[0].items():
-        for part, weights in parts.items():
-            for key, value in weights.items():
-                assert torch.equal(value, states[1][party][part][key])
+    assert_same(*states)
 
 
 def test_the_audited_training_itself_has_no_canaries() -> None:

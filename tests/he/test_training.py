@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from by_hand import assert_same
 from sampled import sampled
 
 from vflsec.core.channel import Recorder
@@ -416,7 +417,4 @@ def test_a_training_that_begins_anew_draws_anew(
         assert link.answers.names("passive1") == turns
         if defense == "he_gradient":
             assert [of.names[1] for of in link.masks] == turns
-    for party, parts in states[0.5, 0.0].items():
-        for part, weights in parts.items():
-            for key, value in weights.items():
-                assert torch.equal(value[1], states[0.0, 0.0][party][part][key][1])
+    assert_same(states[0.5, 0.0], states[0.0, 0.0], of=(1, 1))
