@@ -20,7 +20,6 @@ from printed import html, markdown_summary, statement
 from vflsec import load_scenario
 from vflsec.audit.result import Audit
 from vflsec.cli.main import main
-from vflsec.data.dataset_shape import describe_shape
 from vflsec.data.load import load_source
 from vflsec.data.prepare import make_task
 from vflsec.data.source import PartyData, Source
@@ -29,7 +28,7 @@ from vflsec.engine.run import run_audit
 from vflsec.engine.strong_attacker import choose_settings
 from vflsec.engine.work import Backend
 from vflsec.errors import ConfigError, VflsecError
-from vflsec.plan.strong import SEEDS, WORLDS, list_alternatives
+from vflsec.plan.strong import SEEDS, WORLDS, describe_shape, list_alternatives
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec, CellResult, CellSpec, Measure
 

@@ -1,21 +1,24 @@
 """The strong attacker: on which worlds, and with which settings, each attack is tried beforehand.
 
-Nothing here reads an audited label or seed: a world has the shape of the data
-(:mod:`vflsec.data.dataset_shape`) and a seed of its own.
+Nothing here reads an audited label or seed: a world has a seed of its own and the shape of the
+data: sizes and kinds, without a value, a row's label, or a column's name. A partner can be taken
+to know these beforehand.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from vflsec.core.rng import derive
-from vflsec.data.dataset_shape import describe_shape
-from vflsec.data.source import Source
-from vflsec.data.split import row_sets
+from vflsec.data.source import PartyData, Source
+from vflsec.data.split import present_rows, row_sets
 from vflsec.data.table_facts import UserTables
 from vflsec.errors import VflsecError
 from vflsec.plan.values import DataInfo, Setting
@@ -106,3 +109,44 @@ def note(tried: Sequence[Setting], trainings: int) -> str:
         f"attacker strong: {len(settings)} settings of {', '.join(names)} are tried on {WORLDS} "
         f"drawn worlds ({trainings} trainings); better ones join."
     )
+
+
+def describe_shape(source: Source) -> dict[str, Any]:
+    """Plain values that the data set ``alike`` takes for parameters.
+
+    Args:
+        source: whose shape.
+
+    Returns:
+        ``columns``: by party, the active one first, runs [categories, columns] with 0 categories
+        for numbers; ``images``: by party [channels, height, width]; ``rows``: for each standing
+        [rows, parties that hold them, side of a fixed split or '', labelled or not]; ``classes``:
+        labelled rows of each class, one number where the label is a quantity. Rows that must stay
+        together (groups) are not told.
+    """
+    order = (source.active, *(p for p in source.parties if p != source.active))
+    images = {p: d for p, d in source.parties.items() if d.values.ndim > 2}
+    labelled = source.y >= 0
+    return {
+        "columns": {p: [] if p in images else _runs(source.parties[p]) for p in order},
+        "images": {p: [int(k) for k in d.values.shape[1:]] for p, d in images.items()},
+        "rows": list(_standing(source, order)),
+        "classes": np.bincount(source.y[labelled], minlength=len(source.class_names)).tolist(),
+    }
+
+
+def _runs(data: PartyData) -> list[list[int]]:
+    """Columns in their order, neighbours of one kind together: [categories, columns]."""
+    sizes = (0 if c is None else len(c) for c in data.categories)
+    return [[size, len(list(of))] for size, of in itertools.groupby(sizes)]
+
+
+def _standing(source: Source, order: tuple[str, ...]) -> Iterator[list[Any]]:
+    n, present = len(source.y), present_rows(source)
+    split = np.full(n, "") if source.split is None else np.char.strip(source.split.astype(str))
+    names, side = np.unique(split, return_inverse=True)
+    facts = np.stack([*(present[p] for p in order), source.y >= 0, side], axis=1).astype(np.int64)
+    for found, count in zip(*np.unique(facts, axis=0, return_counts=True), strict=True):
+        *there, labelled, at = found.tolist()
+        holders = [p for p, held in zip(order, there, strict=True) if held]
+        yield [int(count), holders, str(names[at]), bool(labelled)]
