@@ -191,6 +191,10 @@ def rng(seed: int = 0) -> torch.Generator:
     return generator(seed, "test")
 
 
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=rng(seed), dtype=torch.float64)
+
+
 def measure(guess: Guess, y: Tensor, metric: str = "auc", rows: Tensor | None = None) -> float:
     """The audit's figure for a guess on `rows` (default: all that were guessed)."""
     classes = int(y.max()) + 1
@@ -200,6 +204,11 @@ def measure(guess: Guess, y: Tensor, metric: str = "auc", rows: Tensor | None = 
     (found,) = score(guess, truth, where, classes=classes, prior=prior, metrics=[metric])
     assert found.value is not None
     return found.value
+
+
+def infer_auc(attack: Attack, view: View, y: Tensor) -> float:
+    """The AUC of an attack on training rows."""
+    return measure(attack.infer(view, rng()), y, rows=view.targets["train"])
 
 
 def null_band(y: Tensor, rows: Tensor) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, measure, r2, rng, with_shared_noise
+from attack_views import PARTY, feature_view, measure, normal, r2, rng, with_shared_noise
 from cohorts import cohort
 from sampled import sampled
 from sklearn.metrics import roc_auc_score
@@ -22,10 +22,6 @@ from vflsec.measure.controls import controls_for
 from vflsec.plugins import registry
 from vflsec.specs import AttackSpec
 from vflsec.testing import small_task
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=rng(seed), dtype=torch.float64)
 
 
 def side(view: View, x: torch.Tensor) -> tuple[Guess, float]:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, feature_view, made, r2, rng
+from attack_views import PARTY, feature_view, made, normal, r2, rng
 from cohorts import cohort
 from sampled import sampled
 
@@ -24,10 +24,6 @@ from vflsec.specs import NAMED, AttackSpec, DefenseSpec, Measure
 from vflsec.testing import small_task
 
 inversion = partial(made, "embedding_inversion")
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=rng(seed), dtype=torch.float64)
 
 
 def test_an_invertible_linear_embedding_is_undone() -> None:

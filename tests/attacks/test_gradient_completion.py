@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attack_views import made, make_view, measure, null_band, rng, same
+from attack_views import infer_auc, made, make_view, null_band, rng, same
 from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
@@ -47,10 +47,6 @@ def view_of(gradients: list[Tensor], y: Tensor, **given: object) -> View:
     return make_view(y, gradients=gradients, **{**made, **given})  # type: ignore[arg-type]
 
 
-def auc(attack: Attack, view: View, y: Tensor) -> float:
-    return measure(attack.infer(view, rng()), y, rows=view.targets["train"])
-
-
 @pytest.mark.parametrize(
     ("alpha", "turns", "summed", "em"),
     sampled([(0.3, True, 0.571, 0.89), (0.3, False, 0.854, 0.898), (0.6, True, 0.677, 0.995)]),
@@ -66,7 +62,7 @@ def test_em_comes_close_to_the_matched_filter(
         gradients, y = signals(alpha, turns=turns, seed=seed)
         view = view_of(gradients, y, columns=blank)
         for kind, values in found.items():
-            values.append(auc(completion(kind=kind), view, y))
+            values.append(infer_auc(completion(kind=kind), view, y))
     assert np.mean(found["head"]) == pytest.approx(summed, abs=0.07)
     assert np.mean(found["em"]) == pytest.approx(em, abs=0.02)
     assert max(found["em"]) <= oracle + 0.01
@@ -81,7 +77,7 @@ def test_the_mean_over_epochs_is_enough_for_a_direction_that_stays() -> None:
             gradients, y = signals(0.3, turns=turns, seed=seed)
             blank = torch.zeros(2000, 1, dtype=torch.float64)
             view = view_of(gradients, y, columns=blank)
-            found.append(auc(completion(kind="em", epochs="mean"), view, y))
+            found.append(infer_auc(completion(kind="em", epochs="mean"), view, y))
         assert least < np.mean(found) < most
     attack = completion(epochs="mean")
     assert attack.needs == {"gradient:scaled", "known_rows", "model"}
@@ -104,7 +100,7 @@ def test_one_batch_of_another_size_changes_nothing() -> None:
         after = completion(**params).infer(view_of(loud, y), rng())
         assert after.scores == pytest.approx(before.scores, rel=1e-6, abs=1e-6)
     raw = completion(kind="head", accumulate="raw")
-    assert auc(raw, view_of(loud, y), y) < auc(raw, view_of(gradients, y), y) - 0.05
+    assert infer_auc(raw, view_of(loud, y), y) < infer_auc(raw, view_of(gradients, y), y) - 0.05
 
 
 def test_dividing_by_the_batch_pays_where_noise_goes_with_it() -> None:
@@ -131,7 +127,7 @@ def test_an_embedding_that_is_the_label_beside_empty_gradients() -> None:
     z = torch.nn.functional.one_hot(y, 2).double()
     for kind in ("head", "em", "average"):
         view = view_of([torch.zeros(400, 3)] * 2, y, columns=z)
-        assert auc(completion(kind=kind), view, y) == 1.0
+        assert infer_auc(completion(kind=kind), view, y) == 1.0
 
 
 def test_labels_permuted_before_the_grant_are_not_found() -> None:
@@ -139,7 +135,7 @@ def test_labels_permuted_before_the_grant_are_not_found() -> None:
     other = y[torch.randperm(len(y), generator=rng(8))]
     view = view_of(gradients, other)
     low, high = null_band(other, view.targets["train"])
-    assert low < auc(completion(kind="em"), view, other) < high
+    assert low < infer_auc(completion(kind="em"), view, other) < high
 
 
 def randomised(share: float, n: int = 2000) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,11 +158,11 @@ def test_randomised_response_is_read_to_its_limit_and_beyond_by_own_columns(shar
                  for s in range(4)]  # fmt: skip
     blank = torch.zeros(2000, 2, dtype=torch.float64)
     limit = math.e / (1 + math.e)
-    channel = auc(completion(epsilon=1.0), view_of(gradients, y, columns=blank), y)
+    channel = infer_auc(completion(epsilon=1.0), view_of(gradients, y, columns=blank), y)
     assert channel == pytest.approx(limit, abs=0.03)
-    plain = auc(completion(kind="em"), view_of(gradients, y, columns=blank), y)
+    plain = infer_auc(completion(kind="em"), view_of(gradients, y, columns=blank), y)
     assert plain == pytest.approx(limit, abs=0.03)
-    beyond = auc(completion(epsilon=1.0), view_of(gradients, y, columns=x), y)
+    beyond = infer_auc(completion(epsilon=1.0), view_of(gradients, y, columns=x), y)
     assert beyond > limit + 0.08
 
 

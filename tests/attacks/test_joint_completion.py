@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attack_views import PARTY, made, make_view, measure, rng, same, tables
+from attack_views import PARTY, infer_auc, made, make_view, measure, rng, same, tables
 from cohorts import cohort
 from sampled import sampled
 from torch import Tensor
 
-from vflsec.core.attack import Attack
 from vflsec.core.view import Known, Table, View
 from vflsec.errors import ThreatModelError
 from vflsec.inference import joint_features
@@ -84,10 +83,6 @@ def view_of(kind: str, seed: int, tell: float, known: int = 60, **given: object)
     return make_view(y, columns=x, known=known, extra=found, batch=40)
 
 
-def auc(attack: Attack, view: View, y: Tensor) -> float:
-    return measure(attack.infer(view, rng()), y, rows=view.targets["train"])
-
-
 def own(view: View, y: Tensor) -> float:
     """What the best control on own columns reaches on these rows, chosen by the truth."""
     beside = make_controls([view], [rng()])[0]
@@ -114,7 +109,7 @@ def gains(kind: str, tell: float, seeds: Sequence[int], known: int = 60) -> np.n
             alone = replace(view, tables={("received", "prediction", "last", PARTY): table})
         other = registry.attacks.create(name, params)
         best = own(view, y)
-        found.append([auc(joint(), view, y) - best, auc(other, alone, y) - best])
+        found.append([infer_auc(joint(), view, y) - best, infer_auc(other, alone, y) - best])
     return np.array(found)
 
 
@@ -285,7 +280,7 @@ def test_columns_that_tell_nothing_do_not_lead_astray() -> None:
         y, x = drawn(seed, tell=0.0)
         sent = tables(messages(y, seed, 6.0), "gradient")
         view = make_view(y, columns=x, known=20, extra=sent, batch=40)
-        found.append(auc(joint(), view, y))
+        found.append(infer_auc(joint(), view, y))
     assert min(found) > 0.9
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from attack_views import PARTY, rng, tables, with_shared_noise
+from attack_views import PARTY, normal, rng, tables, with_shared_noise
 from torch import Tensor
 
 from vflsec.core.batch_centring import FIRST, Centring, is_shared
@@ -14,10 +14,6 @@ from vflsec.core.channel import Recorder
 from vflsec.core.message import Message
 
 ROWS, BATCH, WIDTH = 320, 32, 5
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=rng(seed), dtype=torch.float64)
 
 
 def shuffled(epochs: int, seed: int) -> list[Tensor]:

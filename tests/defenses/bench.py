@@ -12,6 +12,12 @@ from vflsec.core.message import Message
 from vflsec.core.policy import Own, Policy
 from vflsec.core.privacy_usage import RunFacts
 from vflsec.core.rng import Streams, generator
+from vflsec.plugins import registry
+
+
+def make(name: str, **params: Any) -> Any:
+    """A registered defense with these settings."""
+    return registry.defenses.create(name, params)
 
 
 def owner(

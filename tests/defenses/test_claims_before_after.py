@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bench import message, owner
+from bench import make, message, owner
 from broken_claims import epsilon_from_rates
 from sampled import sampled
 
@@ -16,10 +15,6 @@ from vflsec.core import accountants
 from vflsec.core.privacy_usage import Batches, RunFacts, Uses
 from vflsec.data.split import stratified_order
 from vflsec.plugins import registry
-
-
-def make(name: str, **params: Any) -> Any:
-    return registry.defenses.create(name, params)
 
 
 def told_apart(plus: torch.Tensor, minus: torch.Tensor) -> float:

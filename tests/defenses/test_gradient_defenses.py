@@ -8,18 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from bench import message, owner, rows_of_gradients
+from bench import make, message, owner, rows_of_gradients
 from by_hand import rank_rows
 from torch import Tensor
 
 from vflsec.core.privacy_usage import RunFacts, Uses
 from vflsec.defenses.ppdl import accepted
 from vflsec.errors import ConfigError, PolicyError
-from vflsec.plugins import registry
-
-
-def make(name: str, **params: Any) -> Any:
-    return registry.defenses.create(name, params)
 
 
 def send(policy: Any, strengths: list[float], x: Tensor, **rest: Any) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from bench import owner
+from bench import make, owner
 from by_hand import trained as train_by_hand
 from sampled import sampled
 from scipy import stats
@@ -23,10 +23,6 @@ from vflsec.defenses.rr_prior import draw, matrix, top
 from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
-
-
-def make(name: str, **params: Any) -> Any:
-    return registry.defenses.create(name, params)
 
 
 def shares(*values: float) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from bench import message, owner
+from bench import make, message, owner
 from by_hand import rank_rows, trained
 from torch import Tensor
 
@@ -21,10 +21,6 @@ from vflsec.errors import ConfigError, PolicyError
 from vflsec.plugins import registry
 from vflsec.testing import small_stack
 from vflsec.train.loop import run_phases
-
-
-def make(name: str, **params: Any) -> Any:
-    return registry.defenses.create(name, params)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

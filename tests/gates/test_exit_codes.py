@@ -279,9 +279,6 @@ UNANSWERABLE = {
     "utility of a lost attack": (gate(metric="utility", min=0.5, attack="x"), "got 'x'"),
     "limit": (gate(max=1.0), "can reach"),
     "limit of an AUC": (gate(max=0.5), "must be below 0.5, the most that auc can"),
-    "floor": (gate(metric="utility", min=0.0), "can reach"),
-    "drop": (gate(metric="utility_drop", max=1.0), "can reach"),
-    "auc": (gate(metric="auc", max=1.5), "must be below 1"),
     "r2 of classes": (
         gate(max=0.1, of="r2"),
         "must be one of auc, accuracy, balanced_accuracy, f1, tpr_at_1pct_fpr",
