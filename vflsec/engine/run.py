@@ -266,7 +266,9 @@ def _work(
     """Do what is missing of a plan; `record` is what the exports are made by meanwhile, if any."""
 
     def todo(retry: bool = True) -> list[Work]:
-        return [w for g in plan.groups for w in missing_work(store, g, most, retry=retry)]
+        works = [w for g in plan.groups for w in missing_work(store, g, most, retry=retry)]
+        place = list(dict.fromkeys(w.data.digest for w in works))
+        return sorted(works, key=lambda w: place.index(w.data.digest))  # its tasks are made once
 
     most = how.replicas
     works = todo()
