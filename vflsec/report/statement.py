@@ -4,7 +4,7 @@ appendix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vflsec.audit.leakage_claims import LeakageClaim, Quantity, Significance, format_secret
 from vflsec.audit.point import Identity, Point, Training
@@ -107,12 +107,16 @@ def _receivers(
         after = [c for c in mine if c.training in judged]
         cells = [_infers(before, points)]
         cells += [_still_infers(after, before, points)] if judged else []
-        asked = next((c.asked for c in (*before, *mine) if c.asked), "")
-        yield who.replace("+", " and "), f"{what} ({asked})" if asked else what, *cells
+        yield who.replace("+", " and "), what + _format_asked([*before, *mine]), *cells
     attackers = {p for who, _ in pairs for p in who.split("+")}
     for party in summary.parties[name].parties:
         if party not in attackers:
             yield party, "anything", *([_UNTESTED] * (2 if judged else 1))
+
+
+def _format_asked(claims: Iterable[LeakageClaim]) -> str:
+    """What the attack of the first claim chose to ask about, after what it infers; or ''."""
+    return next((f" ({c.asked})" for c in claims if c.asked), "")
 
 
 def _still_infers(
