@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from vflsec.audit.exposed import LUCKY, count_nameable
@@ -17,9 +18,10 @@ from vflsec.cli.draft_systems import SYSTEMS, System
 from vflsec.config.components import flat_params
 from vflsec.config.sections import Attack
 from vflsec.config.toml_text import format_pair
+from vflsec.core.quantity_questions import take_turns
 from vflsec.core.rng import numpy_generator
 from vflsec.data.prepare import build_schema
-from vflsec.data.split import count_rarest, row_sets
+from vflsec.data.split import row_sets
 from vflsec.plan import observe
 from vflsec.plan.room import leaves_no_room, pick_scored
 from vflsec.plan.values import DataInfo
@@ -88,7 +90,7 @@ def scenario_text(
     widest = max(1, *(build_schema(p).width for p in source.parties.values()))
     most = min(_SAMPLE, max(_LEAST, _NUMBERS // widest))
     sample = most if len(source.y) > 2 * most else 0
-    known = _known(sides, spare, count_rarest(source, rows))
+    known = min(USUAL if sides <= 2 else max(40, 4 * sides), spare)
     grants: dict[str, Plain] = {"aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
@@ -222,12 +224,6 @@ def _explain(data: Table, source: Source, found_id: bool) -> dict[str, str]:
     return said | {"id": "Found: its values are unique."}
 
 
-def _known(sides: int, spare: int, of_rarest: int) -> int:
-    """Known rows to grant: drawn from each class in turn, they leave half of the rarest class."""
-    wanted = min(USUAL if sides <= 2 else max(40, 4 * sides), spare)
-    return min(wanted, max(1, of_rarest // 2) * sides) if of_rarest else wanted
-
-
 def _one_column(source: Source, party: str) -> str:
     """The column of a party that attacks on one take by themselves, so that reports name it.
 
@@ -277,10 +273,11 @@ def _exposed(
 def _leave_known(
     y: NDArray[np.int64], rows: NDArray[np.int64], known: int
 ) -> NDArray[np.int64]:  # fmt: skip
-    """The rows that are scored: without `known` ones, of each class as many, drawn."""
-    drawn, there = numpy_generator(0, "known_rows").permutation(rows), np.unique(y[rows])
-    each = known // max(1, len(there))
-    return np.setdiff1d(rows, np.concatenate([drawn[y[drawn] == c][:each] for c in there]))
+    """The rows that are scored: without `known` ones, drawn as they are granted."""
+    drawn = numpy_generator(0, "known_rows").permutation(rows)
+    there, side = np.unique(y[drawn], return_inverse=True)
+    kinds = ((c, len(there), torch.from_numpy(side == c)) for c in range(len(there)))
+    return np.sort(drawn[take_turns(kinds, len(drawn)).argsort(stable=True).numpy()[known:]])
 
 
 def _shown(name: str) -> str:

@@ -6,12 +6,16 @@ cuts are taken that leave the share nearest to what the name says.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from vflsec.specs import QUESTIONS, format_question
 
-__all__ = ["QUESTIONS", "answer_question", "assign_turns", "compute_figure", "find_unclear"]
+__all__ = [
+    "QUESTIONS", "answer_question", "assign_turns", "compute_figure", "find_unclear", "take_turns",
+]  # fmt: skip
 
 
 def compute_figure(question: str, values: Tensor, middle: Tensor) -> Tensor:
@@ -44,14 +48,25 @@ def assign_turns(values: Tensor) -> Tensor:
     """In which turn each labelled row with these values (n,) is granted to who asks, (n,) int64.
 
     By turns one of the largest tenth, one near the median, one of the smallest tenth, one near the
-    median: one grant answers every question. At most half of the rows of each kind are granted, so
-    that some are left to guess; those and all others come last.
+    median: one grant answers every question.
     """
     far, largest, smallest = (answer_question(q, values, values) == 1 for q in QUESTIONS)
-    out = torch.full((len(values),), 4 * len(values))
-    for first, every, of in ((1, 2, ~far), (2, 4, smallest), (0, 4, largest)):
-        rows = of.nonzero().squeeze(1)[: (int(of.sum()) + 1) // 2]
-        out[rows] = first + every * torch.arange(len(rows))
+    return take_turns(((1, 2, ~far), (2, 4, smallest), (0, 4, largest)), len(values))
+
+
+def take_turns(kinds: Iterable[tuple[int, int, Tensor]], rows: int) -> Tensor:
+    """In which turn each of these `rows` is granted, (rows,) int64.
+
+    At most half of each kind take turns, so that some are left to guess; those and all others come
+    last.
+
+    Args:
+        kinds: the first turn of a kind, how many later its next is, and its rows (rows,) bool.
+    """
+    out = torch.full((rows,), torch.iinfo(torch.int64).max)
+    for first, every, of in kinds:
+        half = of.nonzero().squeeze(1)[: (int(of.sum()) + 1) // 2]
+        out[half] = first + every * torch.arange(len(half))
     return out
 
 

@@ -275,20 +275,18 @@ FEW_LEFT = 10
 
 
 def warn_of_few_left(attack: Attack, spec: AttackSpec, info: DataInfo) -> str:
-    """That known rows take (nearly) all training rows of the rarest class, in words, or ''.
+    """That known rows leave few training rows of the rarest class to guess, in words, or ''.
 
-    They are drawn from each class in turn.
+    They are drawn from each class in turn, of each at most half.
     """
-    sides = info.label.sides
-    left = max(info.rarest - math.ceil(spec.known_rows / sides), 0)
+    taken = math.ceil(spec.known_rows / info.label.sides)
+    left = max(info.rarest - taken, info.rarest // 2)
     on_train = attack.target == "label" and "train" in attack.splits
     if not info.rarest or not spec.known_rows or not on_train or left >= FEW_LEFT:
         return ""
-    fewer = max(1, info.rarest // 2) * sides
-    cure = f"known_rows = {fewer}, or more rows" if fewer < spec.known_rows else "more rows"
     return (
         f"{info.name}: known_rows = {spec.known_rows} leave {left or 'none'} of {info.rarest} "
-        f"training rows of the rarest class to guess. Needs {cure}."
+        "training rows of the rarest class to guess. Needs more rows."
     )
 
 

@@ -13,7 +13,7 @@ from vflsec.core.algorithm import Algorithm
 from vflsec.core.attack import Attack
 from vflsec.core.channel import Key
 from vflsec.core.federation import Federation
-from vflsec.core.quantity_questions import assign_turns, find_unclear
+from vflsec.core.quantity_questions import assign_turns, find_unclear, take_turns
 from vflsec.core.rng import generator
 from vflsec.core.task import Task
 from vflsec.core.view import Known, Schema, Table, Tables, View
@@ -26,23 +26,22 @@ from vflsec.train.demand import Demand
 def draw_known_rows(task: Task, seed: int, count: int) -> Known:
     """`count` labelled training rows granted to an adversary, classes alternating.
 
-    Drawn for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to
-    every attack, to every control and to every defense strength. Questions about a quantity share
-    one grant (:func:`vflsec.core.quantity_questions.assign_turns`), with the values behind the
-    answers.
+    At most half of a class take turns (:func:`vflsec.core.quantity_questions.take_turns`). Drawn
+    for (seed) alone: a smaller grant is a prefix of a larger one, and the same rows go to every
+    attack, to every control and to every defense strength. Questions about a quantity share one
+    grant (:func:`vflsec.core.quantity_questions.assign_turns`), with the values behind the answers.
     """
     rows = task.sets["labelled"]
     g = generator(seed, "known_rows")
     rows = rows[torch.randperm(len(rows), generator=g)]
     y = task.y[rows]
-    if task.behind is not None:
-        rank = torch.argsort(assign_turns(task.behind[rows]), stable=True)[:count]
-        return Known(rows[rank], y[rank], task.behind[rows[rank]])
-    sides = task.label.sides
-    first = [(y == c).nonzero().squeeze(1)[:count] for c in range(sides)]
-    turn = torch.cat([torch.arange(len(of)) * sides + c for c, of in enumerate(first)])
-    rank = torch.cat(first)[torch.argsort(turn)[:count]]
-    return Known(rows[rank], task.truth[rows[rank]])
+    if task.behind is None:
+        sides = task.label.sides
+        turns = take_turns(((c, sides, y == c) for c in range(sides)), len(rows))
+    else:
+        turns = assign_turns(task.behind[rows])
+    rows = rows[torch.argsort(turns, stable=True)[:count]]
+    return Known(rows, task.truth[rows], None if task.behind is None else task.behind[rows])
 
 
 def draw_aux_rows(task: Task, seed: int, count: int, known: Known | None) -> Tensor:
