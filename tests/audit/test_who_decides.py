@@ -113,4 +113,4 @@ def test_a_reason_that_attacks_share_is_given_once() -> None:
     assert found.rule == Rule.FAILED_RUNS
     assert all(found.reason.count(f"b{i}") == (i < 5) for i in range(7))
     assert "2 more" in found.reason
-    assert found.reason.count("known rows") == 1
+    assert found.reason.count("one class") == 1

@@ -17,6 +17,7 @@ from printed import next_steps
 
 from vflsec.audit.gate import INCONCLUSIVE, Gate, Rule
 from vflsec.audit.leakage_claims import Quantity
+from vflsec.audit.point import Estimate
 from vflsec.audit.record import Acting, Command
 from vflsec.audit.rounding import show_exact
 from vflsec.audit.strength_grid import GridRow
@@ -113,6 +114,27 @@ def test_a_failing_attack_has_a_step(tmp_path: Path) -> None:
     assert "5 seeds of norm failed (it broke)" in v["reason"]
     assert (v["label"] in step.text, v["reason"] in step.text) == (True, False)
     assert shlex.split(step.command)[:2] == ["vflsec", "audit"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "target", "command"),
+    [
+        ({"status": "error", "failed": 5}, "label", "vflsec audit case.toml"),
+        ({"unscored": 5}, "label", "vflsec show gate"),
+        ({"status": "not-observable"}, "label", "vflsec show direction"),
+        ({"status": "not-observable"}, "membership", "vflsec show gate"),
+    ],
+)
+def test_what_lacks_a_figure_is_mended_by_its_cause(
+    monkeypatch: pytest.MonkeyPatch, lost: dict[str, Any], target: str, command: str
+) -> None:
+    """Another attack was advised where nobody gets what such an attack reads, and for any cause."""
+    monkeypatch.setattr(advice, "find_uncovered", lambda _: ["embedding_inversion", "direction"])
+    point = make_point(NONE, "norm", target, 0.1)
+    bare = {"value": Estimate(), "advantage": Estimate(), "leakage": None, "exposed": None}
+    found = make_summary([replace(point, **bare, **lost)], [replace(LIMIT, target=target)])
+    (step, *_) = next_steps(found)
+    assert (step.kind, step.command.split()[:3]) == (StepKind.FAILED_RUNS, command.split())
 
 
 def test_a_ranking_in_reverse_has_a_step(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def _why_none(of: Point) -> str:
     if of.reason or of.failed or of.status != "ok":
         return of.reason
     if of.target == "label":
-        return "rows of one class are left to score: grant fewer known rows, or take more rows"
+        return "rows of one class are left to score: take more rows"
     return "all values to score are equal"
 
 

@@ -12,6 +12,7 @@ from vflsec.audit.defense_label import split_names
 from vflsec.audit.exposed import EXPOSED
 from vflsec.audit.findings import FindingKind
 from vflsec.audit.gate import FAIL, INCONCLUSIVE, MIN_SEEDS, Gate, Origin, Verdict
+from vflsec.audit.gate_selection import is_selected
 from vflsec.audit.leakage_claims import Quantity, format_secret, rank
 from vflsec.audit.point import Training
 from vflsec.audit.rounding import show_exact
@@ -20,6 +21,7 @@ from vflsec.audit.summary import Summary
 from vflsec.audit.validated import Evidence, Validation
 from vflsec.audit.verdict_text import name_more_rows
 from vflsec.errors import join_some, repeat_set
+from vflsec.plugins import registry
 from vflsec.report.coverage import find_uncovered
 from vflsec.report.first_screen import format_price
 from vflsec.report.sanitize import clean
@@ -252,11 +254,27 @@ def _undetected(of: Asked, summary: Summary) -> list[Step]:
 
 
 def _failed_runs(of: Asked, summary: Summary) -> list[Step]:
-    """What to do where a training or an attack has failed, or gave no figure."""
-    if not any(p.failed for p in summary.points):
-        return [replace(advise_open(of), kind=StepKind.FAILED_RUNS)]
-    text = f"Mend what failed, and audit again, to decide {name_gates(of)}:"
-    return [Step(StepKind.FAILED_RUNS, text, format_command(summary, "audit"))]
+    """What to do where a training or an attack has failed, or gave no figure: by cause."""
+    by_cause = group_by(of, lambda v: _find_cause(v, summary))
+    return [
+        Step(StepKind.FAILED_RUNS, f"{do}, to decide {name_gates(mine)}:", command)
+        for (do, command), mine in by_cause.items()
+    ]
+
+
+def _find_cause(v: Verdict, summary: Summary) -> tuple[str, str]:
+    """What would give a gate the figures that it lacks, in words, and a command."""
+    asked = [p for p in summary.points if p.training == v.training and is_selected(p, v.gate)]
+    if any(p.failed for p in asked):
+        return "Mend what failed, and audit again", format_command(summary, "audit")
+    if any(p.unscored and not p.value.seeds for p in asked):
+        return "The rows that are left to guess give no figure: take more", SHOW_GATE
+    whom, named = v.gate.target, "" if v.gate.attack == "*" else " and name it in the gate"
+    here = [n for n in _find_gaps(summary) if n in registry.attacks.entries()]
+    others = [n for n in here if whom in ("*", registry.attacks.get(n).target)]
+    if others:
+        return f"Add one of {join_some(others)}{named}", show_attack(others[0])
+    return "No such attack reads what was sent here: change or drop the gate", SHOW_GATE
 
 
 def _reversed_ranking(of: Asked, summary: Summary) -> list[Step]:
@@ -284,9 +302,14 @@ _OF_VERDICTS: dict[StepKind, Callable[[Asked, Summary], list[Step]]] = {
 """How the steps are said that verdicts ask for."""
 
 
+def _find_gaps(summary: Summary) -> list[str]:
+    """One attack of each family that could be added; of traces none, which were asked for all."""
+    return [] if summary.is_of_traces else find_uncovered(summary)
+
+
 def _untested(summary: Summary) -> list[Step]:
     """Attack families not tested, although the messages they need were sent."""
-    gaps = [] if summary.is_of_traces else find_uncovered(summary)  # a trace was asked for all
+    gaps = _find_gaps(summary)
     if not gaps:
         return []
     text = f"Not tested, although their messages were sent: {', '.join(gaps)}. Add an [[attack]]:"
