@@ -33,9 +33,11 @@ class Tutorial:
 TUTORIALS = {
     "loans": Tutorial(
         "A spreadsheet with semicolons",
-        "`loans.csv` is an export of a spreadsheet: semicolons, decimal commas, dates, empty "
-        "cells, 3,000 loans, and a column that says which were not paid. Two commands lead to a "
-        "verdict, the third asks what stronger noise does to the average.",
+        "**For** people whose table is a spreadsheet. **You get** a verdict from two "
+        "commands, and what stronger noise does to the average from a third. **Start with** "
+        "`vflsec init`.\n\n"
+        "`loans.csv` has semicolons, decimal commas, dates, empty cells, 3,000 loans, and a "
+        "column that says which were not paid.",
         (("What is in the table, and a scenario for it:",
           "vflsec init loans.csv --label SeriousDelinquency --out loans.toml"),
          ("The audit:", "vflsec audit loans.toml"),
@@ -50,8 +52,10 @@ TUTORIALS = {
     ),
     "customers": Tutorial(
         "Three parties that call their customers otherwise",
-        "A bank's export in Latin-1 with decimal commas (`Kunde`), a shop's table (`Customer ID`), "
-        "a telco's, separated by tabs (`subscriber`). Three commands, one of which is refused.",
+        "**For** parties that name their id columns otherwise. **You get** a verdict from "
+        "three commands, one of which is refused. **Start with** `vflsec init`.\n\n"
+        "The tables are a bank's export in Latin-1 with decimal commas (`Kunde`), a shop's "
+        "(`Customer ID`), and a telco's, separated by tabs (`subscriber`).",
         (("The first try names what is in the way and the option that settles it:",
           "vflsec init accounts.csv shop.csv telco.csv --label Ausfall --out customers.toml"),
          ("With that option. The three id columns are found, for their values match:",
@@ -64,8 +68,10 @@ TUTORIALS = {
     ),
     "applications": Tutorial(
         "Several classes, one of two rows",
-        "`applications.csv` holds categories only, and a rank of four classes, one of which two "
-        "families have. Three commands, one of which is refused.",
+        "**For** people whose label has several classes. **You get** a verdict from three "
+        "commands, one of which is refused. **Start with** `vflsec init`.\n\n"
+        "`applications.csv` holds categories only, and a rank of four classes, one of which "
+        "two families have.",
         (("A class of two rows cannot be trained on and tested:",
           "vflsec init applications.csv --label rank --out applications.toml"),
          ("It can join the next smallest:",
@@ -75,9 +81,12 @@ TUTORIALS = {
     ),
     "scorecard": Tutorial(
         "A bank's scorecard, from tables to a passing gate",
-        "A bank (`applicants.csv`) knows who defaulted; a credit bureau (`bureau.csv`) has the "
-        "records of the same people, a tenth of them missing. Together they fit a scorecard: bins, "
-        "weights of evidence, a logistic regression. Three commands.",
+        "**For** banks and credit bureaus. **You get** a scorecard of both, audited, and a "
+        "gate that passes, from three commands. **Start with** `vflsec init ... --algorithm "
+        "scorecard`.\n\n"
+        "A bank (`applicants.csv`) knows who defaulted; a credit bureau (`bureau.csv`) has "
+        "the records of the same people, a tenth of them missing. A scorecard is bins, "
+        "weights of evidence, and a logistic regression.",
         (("Both tables, and a scenario with the bank's labels randomised at an epsilon of 2 and 1:",
           "vflsec init applicants.csv bureau.csv --label defaulted --algorithm scorecard "
           "--out scorecard.toml"),
@@ -95,7 +104,9 @@ TUTORIALS = {
     ),
     "vehicles": Tutorial(
         "Two Parquet files, four classes, rows missing on one side",
-        "Two cameras describe the same vehicles; one table has a tenth fewer. Two commands.",
+        "**For** people with Parquet files. **You get** a verdict from two commands. "
+        "**Start with** `vflsec init`.\n\n"
+        "Two cameras describe the same vehicles; one table has a tenth fewer.",
         (("Both tables, and the number that links them:",
           "vflsec init side.parquet top.parquet --label kind --out vehicles.toml"),
          ("The audit:", "vflsec audit vehicles.toml")),
