@@ -90,7 +90,7 @@ def scenario_text(
     widest = max(1, *(build_schema(p).width for p in source.parties.values()))
     most = min(_SAMPLE, max(_LEAST, _NUMBERS // widest))
     sample = most if len(source.y) > 2 * most else 0
-    known = min(USUAL if sides <= 2 else max(40, 4 * sides), spare)
+    known = min(_count_known(sides), spare)
     grants: dict[str, Plain] = {"aux_rows": min(60, spare)}
     others = [p for p, own in source.parties.items() if p != source.active and own.names]
     victims: list[dict[str, Plain]] = [{"victim": p} if len(others) > 1 else {} for p in others]
@@ -222,6 +222,11 @@ def _explain(data: Table, source: Source, found_id: bool) -> dict[str, str]:
     if not found_id:
         return said
     return said | {"id": "Found: its values are unique."}
+
+
+def _count_known(sides: int) -> int:
+    """Known rows to grant, where there are as many to spare."""
+    return USUAL if sides <= 2 else max(40, 4 * sides)
 
 
 def _one_column(source: Source, party: str) -> str:
