@@ -271,7 +271,7 @@ def _find_cause(v: Verdict, summary: Summary) -> tuple[str, str]:
         return "The rows that are left to guess give no figure: take more", SHOW_GATE
     whom, named = v.gate.target, "" if v.gate.attack == "*" else " and name it in the gate"
     here = [n for n in _find_gaps(summary) if n in registry.attacks.entries()]
-    others = [n for n in here if whom in ("*", registry.attacks.get(n).target)]
+    others = [n for n in here if whom in ("*", registry.attacks.create(n).target)]
     if others:
         return f"Add one of {join_some(others)}{named}", show_attack(others[0])
     return "No such attack reads what was sent here: change or drop the gate", SHOW_GATE
