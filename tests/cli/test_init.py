@@ -435,6 +435,19 @@ def test_wide_tables_are_guessed_on_fewer_rows(
     assert 20 <= (load_scenario(out).root.audit.sample or 0) < 59
 
 
+@pytest.mark.parametrize(("ones", "twos"), [(3, 0), (2, 1), (3, 3)])
+def test_only_what_leaves_two_classes_is_advised(
+    world: World, tmp_path: Path, cli: Cli, ones: int, twos: int
+) -> None:
+    """Of two classes one is rare: neither a merge nor a drop leaves two, and both were advised."""
+    world["default"] = [1] * ones + [2] * twos + [0] * (120 - ones - twos)
+    table, out = write(tmp_path / "people.csv", **world), tmp_path / "case.toml"
+    said = cli.refuses("init", table, "--label", "default", "--out", out)
+    for way in ("merge", "drop"):
+        works = init(table, "--label", "default", "--rare", way, "--out", out, "--force") == 0
+        assert (f"--rare {way}" in said) == works == (way == "merge" and ones + twos > 3)
+
+
 def test_a_rare_class_keeps_rows_to_guess(world: World, tmp_path: Path, cli: Cli) -> None:
     """Known rows took every training row of the class: no attack on labels had a figure."""
     world["default"] = [int(i % 10 == 0) for i in range(120)]  # 12 ones, 7 of them for training

@@ -44,6 +44,7 @@ _LISTED = 60
 """Columns of a table that a message lists."""
 _ENOUGH = sum(LEAST.values())
 _OTHER = "other"
+_GIVE_MORE = "Give more rows, or name another label."
 
 
 @dataclass(frozen=True)
@@ -463,38 +464,32 @@ def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[st
         return {}
     enough = [c for c in size if c not in rare]
     what = ", ".join(f"{c!r} {size[c]}" for c in rare[:8]) + (" ..." if len(rare) > 8 else "")
+    merged = [*rare]
+    left = {"merge": 1 + len(_take_smallest(merged, enough, size)), "drop": len(enough)}
     if not wishes.rare:
         held = "" if bool(everyone.all()) else f" of the {everyone.sum()} shared"
-        raise _ask_for_rare(wishes, held, what, len(size))
+        ways = [wishes.option("rare", way) for way, classes in left.items() if classes > 1]
+        ways += [wishes.flag("regression"), wishes.option("bins", 2)] if len(size) > 20 else []
+        raise DataError(
+            f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. "
+            + (f"Add {' or '.join(ways)}." if ways else _GIVE_MORE)
+        )
     check.one_of(wishes.name("rare"), wishes.rare, ("drop", "merge"))
-    if wishes.rare == "merge":
-        enough = _take_smallest(rare, enough, size)
-    left = len(enough) + (wishes.rare == "merge")
-    if left < 2:
+    if left[wishes.rare] < 2:
         raise DataError(
             f"{wishes.who}: two classes must be left after {wishes.option('rare', wishes.rare)}, "
-            f"got {left} ({what}). Give more rows, or name another label."
+            f"got {left[wishes.rare]} ({what}). {_GIVE_MORE}"
         )
     if wishes.rare == "drop":
         notes.append(f"Classes of fewer than {_ENOUGH} rows are left out: {what}.")
         return {"drop_classes": rare}
     name = _OTHER
-    while name in enough:
+    while name in size and name not in merged:
         name += "_"
-    joined = ", ".join(f"{c!r} {size[c]}" for c in rare if size[c] >= _ENOUGH)
+    joined = ", ".join(f"{c!r} {size[c]}" for c in merged if size[c] >= _ENOUGH)
     joined = f", with {joined}" if joined else ""
     notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}{joined}.")
-    return {"merge_classes": {name: rare}}
-
-
-def _ask_for_rare(wishes: Wishes, held: str, what: str, classes: int) -> DataError:
-    """The error where nobody said what to do with classes of too few rows."""
-    quantity = f", {wishes.flag('regression')} or {wishes.option('bins', 2)}"
-    return DataError(
-        f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. Add "
-        f"{wishes.option('rare', 'merge')} or {wishes.option('rare', 'drop')}"
-        f"{quantity if classes > 20 else ''}."
-    )
+    return {"merge_classes": {name: merged}}
 
 
 def _take_smallest(rare: list[str], enough: Sequence[str], size: Mapping[str, int]) -> list[str]:
