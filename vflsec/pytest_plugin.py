@@ -21,6 +21,7 @@ pytest-xdist one worker audits and the others read what it found
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -36,6 +37,17 @@ if TYPE_CHECKING:
 _AUDITS = pytest.StashKey[dict[str, Any]]()
 
 
+def _count(text: str) -> int:
+    """A number from 1, as for `vflsec audit`.
+
+    Raises:
+        ArgumentTypeError: it is none; argparse names the option.
+    """
+    if not (text.isdecimal() and int(text) > 0):
+        raise ArgumentTypeError(f"must be a number from 1, got {text!r}")
+    return int(text)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the plug-in."""
     group = parser.getgroup("vflsec", "privacy audits")
@@ -48,11 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="What an inconclusive gate does to its test (default: fail).",
     )  # fmt: skip
     group.addoption(
-        "--vflsec-seeds", type=int, metavar="N", default=None,
+        "--vflsec-seeds", type=_count, metavar="N", default=None,
         help="Seeds, instead of the scenario's.",
     )  # fmt: skip
     group.addoption(
-        "--vflsec-until-decided", type=int, metavar="N", default=None,
+        "--vflsec-until-decided", type=_count, metavar="N", default=None,
         help="Add seeds, up to N, while they may decide.",
     )  # fmt: skip
     group.addoption(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from engine_fakes import SCENARIO
 
 from vflsec import load_scenario
+from vflsec.config.overrides import ask_seeds, asked_form
 from vflsec.config.problems import ScenarioError
 from vflsec.config.scenario import packaged_scenarios
 from vflsec.errors import VflsecError
@@ -182,6 +184,15 @@ def test_set_goes_through_the_same_door(tmp_path: Path, text: str, path: str, ru
     (found,) = problems(write(tmp_path, SCENARIO), [text])
     assert (found.file, found.line, found.path) == ("--set", 0, path)
     assert rule in found.rule
+
+
+@pytest.mark.parametrize(("seeds", "path"), [(0, "audit.seeds"), ([3, 3], "audit.seeds.1")])
+def test_a_value_of_an_option_is_at_that_option(
+    tmp_path: Path, seeds: int | list[int], path: str
+) -> None:
+    texts: list[str] = ["form=splitnn", pickle.loads(pickle.dumps(ask_seeds(seeds)))]
+    (found,) = problems(write(tmp_path, SCENARIO), asked_form(texts)[1])
+    assert (found.file, found.line, found.path) == ("--seeds", 0, path)
 
 
 def test_set_changes_values_and_makes_sections(tmp_path: Path) -> None:

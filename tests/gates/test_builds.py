@@ -294,6 +294,18 @@ def test_what_is_no_path_is_a_usage_error(options: dict[str, Any], tmp_path: Pat
         pytest_plugin._run(session(tmp_path), str(tmp_path / "case.toml"), options)
 
 
+@pytest.mark.parametrize("option", ["--vflsec-seeds", "--vflsec-until-decided"])
+def test_a_number_that_is_none_is_refused_at_its_option(option: str) -> None:
+    from vflsec import pytest_plugin
+
+    parser = pytest.Parser(_ispytest=True)
+    pytest_plugin.pytest_addoption(parser)
+    assert getattr(parser.parse([option, "5"]), option[2:].replace("-", "_")) == 5
+    for text in ("0", "-1", "x"):
+        with pytest.raises(pytest.UsageError, match=option):
+            parser.parse([f"{option}={text}"])
+
+
 def test_unused_it_costs_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n"

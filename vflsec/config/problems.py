@@ -19,7 +19,7 @@ class Problem:
     """One thing that is wrong.
 
     Attributes:
-        file: the scenario file, or ``--set`` / ``<scenario>`` where there is none.
+        file: the scenario file, or an option or ``<scenario>`` where there is none.
         line: line in that file from 1, 0 where there is none.
         path: key path such as ``attack.0.known_rows``, ``""`` for the whole file.
         value: what stands there, None if the key is missing.
@@ -48,7 +48,7 @@ class ScenarioError(ConfigError):
 
 
 class Place(NamedTuple):
-    """Where something was written: file (``--set`` for an option), line (0 = none), key path."""
+    """Where something was written: file (or option), line (0 = none), key path."""
 
     file: str
     line: int

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflsec.audit.looks import Looks
 from vflsec.audit.record import AuditRecord
+from vflsec.config.overrides import ask_seeds
 from vflsec.config.scenario import Scenario, load_scenario
 from vflsec.core import check
 from vflsec.data.in_memory import on_disk
@@ -110,9 +111,7 @@ def run_audit(
     how = Options(**options)
     overrides = list(set)
     if seeds is not None:
-        listed = [] if isinstance(seeds, int) else list(seeds)
-        counted = listed and listed == list(range(len(listed)))
-        overrides.append(f"audit.seeds={len(listed) if counted else listed or seeds}")
+        overrides.append(ask_seeds(seeds))
     if attacker is not None:
         check.one_of("--attacker", attacker, ("default", "strong"))
         overrides.append(f"audit.attacker={attacker}")

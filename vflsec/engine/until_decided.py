@@ -14,6 +14,7 @@ from typing import Any
 
 from vflsec.audit.controls import MOST_FORESEEN
 from vflsec.audit.looks import Looks
+from vflsec.config.overrides import ask_seeds
 from vflsec.config.scenario import load_scenario
 from vflsec.core import check
 from vflsec.engine.read_results import read_looks
@@ -48,7 +49,7 @@ def run_until_decided(
         ConfigError: the budget is below the number of seeds to start with.
     """
     if seeds is not None:
-        set = [*set, f"audit.seeds={seeds if isinstance(seeds, int) else list(seeds)}"]
+        set = [*set, ask_seeds(seeds)]
     loaded = load_scenario(scenario, set)
     chosen = list(loaded.root.audit.seeds)
     check.integer("--until-decided", most, low=len(chosen))
