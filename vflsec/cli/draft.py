@@ -468,11 +468,9 @@ def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[st
     left = {"merge": 1 + len(_take_smallest(merged, enough, size)), "drop": len(enough)}
     if not wishes.rare:
         held = "" if bool(everyone.all()) else f" of the {everyone.sum()} shared"
-        ways = [wishes.option("rare", way) for way, classes in left.items() if classes > 1]
-        ways += [wishes.flag("regression"), wishes.option("bins", 2)] if len(size) > 20 else []
         raise DataError(
             f"{wishes.who}: each class must have at least {_ENOUGH} rows{held}, got {what}. "
-            + (f"Add {' or '.join(ways)}." if ways else _GIVE_MORE)
+            + _ask_for_rare(wishes, left, len(size))
         )
     check.one_of(wishes.name("rare"), wishes.rare, ("drop", "merge"))
     if left[wishes.rare] < 2:
@@ -490,6 +488,20 @@ def _settle_classes(source: Source, wishes: Wishes, notes: list[str]) -> dict[st
     joined = f", with {joined}" if joined else ""
     notes.append(f"Classes of fewer than {_ENOUGH} rows become one, {name!r}: {what}{joined}.")
     return {"merge_classes": {name: merged}}
+
+
+def _ask_for_rare(wishes: Wishes, left: Mapping[str, int], classes: int) -> str:
+    """What to add where nobody said what to do with classes of too few rows.
+
+    Args:
+        wishes: of the draft.
+        left: classes that each way of settling them leaves.
+        classes: how many there are now.
+    """
+    ways = [wishes.option("rare", way) for way, count in left.items() if count > 1]
+    if classes > 20:
+        ways += [wishes.flag("regression"), wishes.option("bins", 2)]
+    return f"Add {' or '.join(ways)}." if ways else _GIVE_MORE
 
 
 def _take_smallest(rare: list[str], enough: Sequence[str], size: Mapping[str, int]) -> list[str]:
