@@ -107,5 +107,5 @@ def test_a_small_class_says_of_how_many_rows(told) -> None:  # type: ignore[no-u
     assert "got 3 of 5, and 1 more." in told(b=late)
     other = table("id", "a1", "y", rows=[(i, i % 7, f"k{i}") for i in ROWS])
     assert "got 1 of 80, and 79 more." in told(a=other)
-    assert "'0' 3, '1' 2. Add" in told(b=late, command="init")
+    assert "'0' 3, '1' 2. " in told(b=late, command="init")
     assert "at least 5 rows of the 5 shared" in told(b=late, command="init")
