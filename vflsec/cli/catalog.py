@@ -1,7 +1,7 @@
-"""What is registered, read from source files without importing them: for `list` and `show`.
+"""What is registered, read from source files: for `list`, which imports none of them, and `show`.
 
 Importing a component imports torch, which takes seconds; parameters, needs and target are therefore
-read from the syntax tree.
+read from the syntax tree. `show` imports an attack whose needs are computed.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from vflsec.errors import format_count
 from vflsec.plan.values import TUNING, Plan, Work
 from vflsec.report.notebook import Audit
 from vflsec.report.progress import pick_reporter
+from vflsec.runtime.grouping import group_by
 from vflsec.runtime.progress_protocol import Reporter
 from vflsec.specs import Measure
 from vflsec.storage.results_folder import (
@@ -266,8 +267,8 @@ def _work(
 
     def todo(retry: bool = True) -> list[Work]:
         works = [w for g in plan.groups for w in missing_work(store, g, most, retry=retry)]
-        place = list(dict.fromkeys(w.data.digest for w in works))
-        return sorted(works, key=lambda w: place.index(w.data.digest))  # its tasks are made once
+        by_data = group_by(works, lambda w: w.data.digest)  # whose tasks are made once
+        return [w for of in by_data.values() for w in of]
 
     most = how.replicas
     works = todo()
